@@ -1,0 +1,523 @@
+# /// script
+# requires-python = ">=3.10"
+# dependencies = [
+#     "torch==2.13.0", "numpy==2.4.6", "gymnasium[mujoco,box2d]==1.4.0", "gymnasium-robotics==1.4.2", "mujoco==4.0.0",
+#     "mujoco-core==4.0.0", "h5py==3.16.0", "tyro==1.0.17", "tqdm==4.70.1", "matplotlib==3.11.2", "tensorboard==2.21.0",
+# ]
+# ///
+"""BEAR: offline reinforcement learning that keeps its policy inside the support of the data.
+
+Kumar et al., "Stabilizing Off-Policy Q-Learning via Bootstrapping Error Reduction" (NeurIPS 2019), as the baseline of
+Wu et al., "Uncertainty Weighted Actor-Critic for Offline Reinforcement Learning" (ICML 2021). `Agent.update` is Wu's
+Algorithm 1 without its coloured parts; `diff bear.py uwac.py` shows these parts. To try it:
+
+    python bear.py --env-id door-demo --total-steps 3000 --warmup-steps 2000 --eval-every 500
+
+Shapes: S seeds trained together, C critics, B batch, N sampled actions, M samples for MMD, D observation size, A action
+size; `stack` is S, or S * C for the critics.
+"""
+
+import copy
+import difflib
+import json
+import os
+import sys
+import time
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Literal
+
+import gymnasium as gym
+import h5py
+import numpy as np
+import torch
+import tyro
+from matplotlib.figure import Figure
+from torch import Tensor, nn
+from torch.utils.tensorboard import SummaryWriter
+from tqdm import tqdm
+
+
+class InputError(ValueError):
+    """Arguments or data that cannot be used. The command line prints it as one line and exits with 2."""
+
+
+@dataclass
+class Args:
+    env_id: str = "door-human"  # D4RL task, such as pen-cloned (meaning -v0) or hopper-medium-v2; or door-demo
+    dataset_path: str | None = None  # HDF5 file in D4RL's format for the task's environment, instead of the task's
+    seed: int = 0  # random seed: same machine, same arguments, same numbers
+    num_seeds: int = 1  # S, independent agents trained side by side (the paper reports 5)
+    total_steps: int = 500_000  # updates (D4RL's evaluation protocol)
+
+    batch_size: int = 256  # B, transitions in a mini-batch (BEAR code)
+    gamma: float = 0.99  # discount a step (BEAR code)
+    tau: float = 0.005  # rate of the Polyak targets (BEAR code)
+    lmbda: float = 0.75  # lambda, share of the smaller target critic in a target (BEAR code)
+    num_candidates: int = 10  # N, the paper's p: actions a state among which a target takes the best (BEAR code)
+    num_mmd_samples: int = 10  # M, the paper's n: actions a state for MMD (paper, Algorithm 1)
+    mmd_kernel: Literal["auto", "gaussian", "laplacian"] = "auto"  # auto: laplacian on hopper, walker2d (BEAR's author)
+    mmd_sigma: float = 20.0  # width of the kernel (BEAR code; the paper tried 10 and 20)
+    mmd_threshold: float = 0.07  # MMD that the actor is held to (paper, section 4.5)
+    warmup_steps: int = 40_000  # updates on MMD alone before Q enters the actor's loss (BEAR code)
+    actor_lr: float = 1e-4  # learning rate of the actor (BEAR code)
+    critic_lr: float = 3e-4  # learning rate of the critics (BEAR code)
+    vae_lr: float = 3e-4  # learning rate of the behaviour VAE (BEAR code)
+    dual_lr: float = 1e-3  # learning rate of log alpha (BEAR code)
+
+    eval_every: int = 5_000  # updates between evaluations (CORL)
+    eval_episodes: int = 10  # episodes an evaluation and seed (CORL)
+    eval_candidates: int = 100  # sampled actions a state, of which the best by Q1 acts (paper, section 4.5)
+    log_every: int = 1_000  # updates between entries in TensorBoard
+    evaluate: str | None = None  # run folder: evaluate its policy.pt over --eval-episodes, train nothing
+
+    def __post_init__(self) -> None:
+        ranges = {"seed": (0, 2**32 - 1), "warmup_steps": (0, 1e9), "mmd_sigma": (1e-3, 1e9)}
+        ranges |= {"gamma": (0, 1), "tau": (0, 1), "lmbda": (0, 1)}
+        for name, value in vars(self).items():
+            low, high = ranges.get(name, (1 if isinstance(value, int) else 0, 1e9))
+            if type(value) in (int, float) and not low <= value <= high:
+                raise InputError(f"--{name.replace('_', '-')} {value}: must be from {low} to {high:g}")
+        if self.mmd_kernel == "auto":
+            self.mmd_kernel = "laplacian" if self.env_id.startswith(("hopper", "walker2d")) else "gaussian"
+
+
+# --- Task and data
+# Environment, its step limit, and the returns that D4RL scores with 0 (random) and 100 (expert), from d4rl/infos.py.
+ENVIRONMENTS = {
+    "hopper": ("Hopper-v4", 1000, -20.272305, 3234.3),  # -v4 is the port of D4RL's -v2; -v5 changed rewards
+    "halfcheetah": ("HalfCheetah-v4", 1000, -280.178953, 12135.0),
+    "walker2d": ("Walker2d-v4", 1000, 1.629008, 4592.3),
+    "pen": ("AdroitHandPen-v1", 100, 96.262799, 3076.8331017826877),
+    "hammer": ("AdroitHandHammer-v1", 200, -274.856578, 12794.134825156867),
+    "door": ("AdroitHandDoor-v1", 200, -56.512833, 2880.5693087298737),
+    "relocate": ("AdroitHandRelocate-v1", 200, -6.425911, 4233.877797728884),
+}
+
+
+def task_files() -> dict[str, str]:
+    """Every task's file below D4RL's download address (the rule behind d4rl/infos.py)."""
+    files = {"door-demo": "door-demo.hdf5"}
+    for name in ("hopper", "halfcheetah", "walker2d"):
+        for kind in ("random", "medium", "medium-replay", "medium-expert", "expert"):
+            file = f"{name}_{kind.replace('-', '_')}"
+            files[f"{name}-{kind}-v0"] = f"gym_mujoco/{file.replace('medium_replay', 'mixed')}.hdf5"
+            files |= {f"{name}-{kind}-v{v}": f"gym_mujoco_v{v}/{file}-v{v}.hdf5" for v in (1, 2)}
+    kinds = {"human": "v0_demos_clipped", "cloned": "demos-v0-bc-combined", "expert": "v0_expert_clipped"}
+    for name in ("pen", "hammer", "door", "relocate"):
+        files |= {f"{name}-{kind}-v0": f"hand_dapg/{name}-{file}.hdf5" for kind, file in kinds.items()}
+        files |= {f"{name}-{kind}-v1": f"hand_dapg_v1/{name}-{kind}-v1.hdf5" for kind in kinds}
+    return files | {"walker2d-medium-replay-v0": "gym_mujoco/walker_mixed.hdf5"}  # the one that breaks the rule
+
+
+def find_dataset(env_id: str, dataset_path: str | None) -> Path:
+    """The task's file: `dataset_path`, else in `data/` beside this script, else in D4RL's cache folder.
+
+    Raises InputError for an unknown task, with the nearest names, and for a missing file, with its address."""
+    files = task_files()
+    file = files.get(env_id) or files.get(f"{env_id}-v0")
+    if file is None:
+        near = difflib.get_close_matches(env_id, [*files, *(name[:-3] for name in files if name.endswith("-v0"))])
+        raise InputError(f"--env-id {env_id}: no such task; nearest: {', '.join(near) or 'none'}")
+    cache, name = Path(os.environ.get("D4RL_DATASET_DIR") or "~/.d4rl/datasets").expanduser(), Path(file).name
+    places = [Path(dataset_path)] if dataset_path else [Path(__file__).parent / "data" / name, cache / name]
+    for place in places:
+        if place.is_file():
+            return place
+    where, address = " or ".join(map(str, places)), f"http://rail.eecs.berkeley.edu/datasets/offline_rl/{file}"
+    advice = f"fetch {address} into {cache}, or take --env-id door-demo, which ships with the project in data/"
+    raise InputError(f"no data set for {env_id} at {where}: {advice}")
+
+
+def load_dataset(path: Path, obs_dim: int, action_dim: int, max_steps: int) -> dict[str, np.ndarray]:
+    """Read a D4RL file as `d4rl.qlearning_dataset` does: float32 arrays obs (n, D), action (n, A) clipped to [-1, 1],
+    reward (n,), next_obs (n, D), done (n,). A step that ends its episode by timeout has no next observation and is
+    dropped, as is the file's last; a terminal step is kept with done = 1. Without `timeouts`, episodes end after
+    `max_steps`. Raises InputError, saying what is wrong, for any other file and for another environment's."""
+    columns = {"observations": (obs_dim,), "actions": (action_dim,), "rewards": (), "terminals": (), "timeouts": ()}
+    try:
+        with h5py.File(path, "r") as file:
+            arrays = {name: file[name][()].astype(np.float32) for name in columns if name in file}
+    except (OSError, RuntimeError, TypeError, ValueError, AttributeError) as error:  # h5py has no class of its own
+        raise InputError(f"{path}: cannot be read as a D4RL data set, fetch it again ({error})") from error
+    if missing := columns.keys() - arrays.keys() - {"timeouts"}:
+        raise InputError(f"{path}: without the array {', '.join(sorted(missing))}")
+    for name, array in arrays.items():
+        shape = (*arrays["observations"].shape[:1], *columns[name])
+        if array.shape == (*shape, 1) and not columns[name]:
+            arrays[name] = array = array[:, 0]  # D4RL takes a column for a row, too
+        if array.shape != shape:
+            raise InputError(f"{path}: {name} has shape {array.shape}, this task's environment expects {shape}")
+        bad = np.argwhere(~np.isfinite(array))
+        if len(bad):
+            raise InputError(f"{path}: {name} has {len(bad)} NaN or infinite values, the first in row {bad[0][0]}")
+    obs, action, terminal = arrays["observations"], arrays["actions"].clip(-1, 1), arrays["terminals"] > 0
+    if clipped := (action != arrays["actions"]).any(1).sum():
+        print(f"{path}: {clipped} of {len(action)} actions lie outside [-1, 1] and are clipped", file=sys.stderr)
+
+    timeout, step = arrays.get("timeouts", np.zeros(len(obs))) > 0, 0
+    for i in range(0 if "timeouts" in arrays else len(obs)):
+        timeout[i] = step == max_steps - 1
+        step = 0 if timeout[i] else 1 if terminal[i] else step + 1  # 1, not 0, after a terminal step: D4RL counts so
+    kept = np.flatnonzero(~timeout[:-1])
+    if not len(kept):
+        raise InputError(f"{path}: no usable transition among {len(obs)} steps")
+    transitions = {"obs": obs[kept], "action": action[kept], "reward": arrays["rewards"][kept]}
+    return transitions | {"next_obs": obs[kept + 1], "done": terminal[kept].astype(np.float32)}
+
+
+def normalized_score(env_id: str, episode_return: np.ndarray) -> np.ndarray:
+    """D4RL's score of returns of any shape: 0 for a random policy's, 100 for an expert's."""
+    _, _, random_return, expert_return = ENVIRONMENTS[env_id.split("-")[0]]
+    return 100 * (episode_return - random_return) / (expert_return - random_return)
+
+
+class EndWherePenFalls(gym.Wrapper):
+    """D4RL's pen task ends where the pen falls below 0.075 m; Gymnasium-Robotics' goes on."""
+
+    def step(self, action):
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        pen = self.env.unwrapped
+        return obs, reward, bool(terminated or pen.data.xpos[pen.obj_body_id][2] < 0.075), truncated, info
+
+
+def make_envs(env_id: str, num: int) -> gym.vector.VectorEnv:
+    """`num` copies of the task's environment, stepped together."""
+    gym_id, max_steps, _, _ = ENVIRONMENTS[env_id.split("-")[0]]
+    gym.logger.min_level = gym.logger.ERROR  # no advice to move on to -v5
+    if "Adroit" in gym_id:
+        import gymnasium_robotics  # here, because the walkers do without it
+
+        gym.register_envs(gymnasium_robotics)
+    wrappers = [EndWherePenFalls] if "Pen" in gym_id else None
+    return gym.make_vec(gym_id, num, vectorization_mode="sync", wrappers=wrappers, max_episode_steps=max_steps)
+
+
+# --- Networks
+class StackedLinear(nn.Module):
+    """`stack` linear layers as one batched matmul: (stack, N, in) -> (stack, N, out)."""
+
+    def __init__(self, stack: int, in_dim: int, out_dim: int):
+        super().__init__()
+        bound = in_dim**-0.5  # as torch.nn.Linear
+        self.weight = nn.Parameter(torch.empty(stack, in_dim, out_dim).uniform_(-bound, bound))
+        self.bias = nn.Parameter(torch.empty(stack, 1, out_dim).uniform_(-bound, bound))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.baddbmm(self.bias, x, self.weight)
+
+    def on_pairs(self, obs: Tensor, x: Tensor) -> Tensor:
+        """The layer on [obs, x] for N rows x a state: obs (stack, B, D), x (stack, B, N, E) -> (stack, B * N, out)."""
+        weight_obs, weight_x = self.weight.split((obs.shape[-1], x.shape[-1]), dim=1)
+        of_obs = torch.baddbmm(self.bias, obs, weight_obs).unsqueeze(2)  # the same for all N, so it is taken once
+        return (torch.bmm(x.flatten(1, 2), weight_x).unflatten(1, x.shape[1:3]) + of_obs).flatten(1, 2)
+
+
+class MLP(nn.Module):
+    """A stack of networks with two hidden layers of ReLU units."""
+
+    def __init__(self, stack: int, in_dim: int, hidden_dim: int, out_dim: int):
+        super().__init__()
+        sizes = ((in_dim, hidden_dim), (hidden_dim, hidden_dim), (hidden_dim, out_dim))
+        self.layers = nn.ModuleList(StackedLinear(stack, *size) for size in sizes)
+
+    def forward(self, obs: Tensor, x: Tensor | None = None) -> Tensor:
+        """obs (stack, B, D) -> (stack, B, out), or [obs, x] with N rows x a state, (stack, B, N, E) -> (stack, B, N, out)"""
+        h = (self.layers[0](obs) if x is None else self.layers[0].on_pairs(obs, x)).relu_()
+        h = self.layers[2](self.layers[1](h).relu_())
+        return h if x is None else h.unflatten(1, x.shape[1:3])
+
+
+class Critic(MLP):
+    """A stack of Q functions."""
+
+    def __init__(self, stack: int, obs_dim: int, action_dim: int, hidden_dim: int = 256):
+        super().__init__(stack, obs_dim + action_dim, hidden_dim, 1)
+
+    def forward(self, obs: Tensor, action: Tensor) -> Tensor:
+        """Q: obs (stack, B, D) with action (stack, B, A) -> (stack, B), or action (stack, B, N, A) -> (stack, B, N)."""
+        actions = action.view(*obs.shape[:2], -1, action.shape[-1])
+        return super().forward(obs, actions).view(action.shape[:-1])
+
+
+class Actor(MLP):
+    """A stack of Gaussian policies; an action is the tanh of a sample."""
+
+    def __init__(self, stack: int, obs_dim: int, action_dim: int, hidden_dim: int = 256):
+        super().__init__(stack, obs_dim, hidden_dim, 2 * action_dim)
+
+    def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
+        """obs (stack, B, D) -> mean and log-std before the tanh, both (stack, B, A)."""
+        mean, log_std = super().forward(obs).chunk(2, dim=-1)
+        return mean, log_std.clamp(-20, 2)
+
+    def sample(self, obs: Tensor, num: int) -> Tensor:
+        """Actions before the tanh: obs (stack, B, D) -> (stack, B, num, A)."""
+        mean, log_std = (x.unsqueeze(2) for x in self(obs))
+        return mean + log_std.exp() * torch.randn(*obs.shape[:2], num, mean.shape[-1], device=obs.device)
+
+
+class BehaviorVAE(nn.Module):
+    """A stack of conditional VAEs that imitate the policy behind the data (BEAR code)."""
+
+    def __init__(self, stack: int, obs_dim: int, action_dim: int, hidden_dim: int = 750):
+        super().__init__()
+        self.latent_dim = 2 * action_dim
+        self.encoder = MLP(stack, obs_dim + action_dim, hidden_dim, 2 * self.latent_dim)
+        self.decoder = MLP(stack, obs_dim + self.latent_dim, hidden_dim, action_dim)
+
+    def sample(self, obs: Tensor, num: int) -> Tensor:
+        """Actions before the tanh, from latents clipped to likely ones: obs (stack, B, D) -> (stack, B, num, A)."""
+        return self.decoder(obs, torch.randn(*obs.shape[:2], num, self.latent_dim, device=obs.device).clamp(-0.5, 0.5))
+
+    def loss(self, obs: Tensor, action: Tensor, noise: Tensor) -> Tensor:
+        """Reconstruction error + 0.5 KL: obs (stack, B, D), action (stack, B, A), noise (stack, B, 2A) -> (stack,)."""
+        mean, log_std = self.encoder(torch.cat([obs, action], dim=-1)).chunk(2, dim=-1)
+        log_std = log_std.clamp(-4, 15)
+        error = self.decoder(torch.cat([obs, mean + log_std.exp() * noise], dim=-1)).tanh() - action
+        kl = -0.5 * (1 + 2 * log_std - mean.square() - (2 * log_std).exp())
+        return error.square().mean((1, 2)) + 0.5 * kl.mean((1, 2))
+
+
+def mmd(x: Tensor, y: Tensor, kernel: str, sigma: float) -> Tensor:
+    """Maximum mean discrepancy between two sets of samples, x and y (..., M, A) -> (...), with the kernel
+    exp(-d / (2 sigma)), d the squared Euclidean ("gaussian") or the L1 distance ("laplacian") of a pair (BEAR code)."""
+
+    def mean_kernel(a: Tensor, b: Tensor) -> Tensor:
+        # From differences, not products: no cancellation, and a gradient of 0 at distance 0.
+        d = torch.cdist(a, b, p=2 if kernel == "gaussian" else 1, compute_mode="donot_use_mm_for_euclid_dist")
+        return ((d.square() if kernel == "gaussian" else d) / (-2 * sigma)).exp().mean((-2, -1))
+
+    squared = mean_kernel(x, x) + mean_kernel(y, y) - 2 * mean_kernel(x, y)
+    return (squared.clamp(min=0) + 1e-6).sqrt()  # 1e-6 keeps the gradient finite where the sets agree
+
+
+# --- The agent
+class Agent:
+    """S agents and their data on one device. In `update`, nothing waits for a value to reach the host."""
+
+    num_critics = 2
+
+    def __init__(self, args: Args, dataset: dict[str, np.ndarray], device: torch.device):
+        self.args, self.data = args, [torch.as_tensor(array, device=device) for array in dataset.values()]
+        S, self.dims = args.num_seeds, (dataset["obs"].shape[1], dataset["action"].shape[1])
+        self.actor = Actor(S, *self.dims).to(device)
+        self.critic = Critic(S * self.num_critics, *self.dims).to(device)
+        self.vae = BehaviorVAE(S, *self.dims).to(device)
+        self.log_alpha = nn.Parameter(torch.zeros(S, device=device))
+        self.target_actor, self.target_critic = copy.deepcopy(self.actor), copy.deepcopy(self.critic)
+        self.actor_optimizer = torch.optim.Adam(self.actor.parameters(), args.actor_lr, fused=True)
+        self.critic_optimizer = torch.optim.Adam(self.critic.parameters(), args.critic_lr, fused=True)
+        self.vae_optimizer = torch.optim.Adam(self.vae.parameters(), args.vae_lr, fused=True)
+        self.dual_optimizer = torch.optim.Adam([self.log_alpha], args.dual_lr, fused=True)
+        self.step = torch.zeros((), device=device)
+        self.metric_sums, self.finite_updates = 0, 0  # (metrics, S)
+
+    def q_values(self, critic: Critic, obs: Tensor, action: Tensor) -> Tensor:
+        """Every critic of every seed: obs (S, B, D), action (S, B, ..., A) -> (S, C, B, ...)."""
+        obs, action = (x.repeat_interleave(self.num_critics, 0) for x in (obs, action))
+        return critic(obs, action).unflatten(0, (-1, self.num_critics))
+
+    def update(self) -> None:
+        """One gradient step of every network: Algorithm 1, lines 3 to 12."""
+        args, device = self.args, self.step.device
+        # Line 3: a mini-batch of transitions for each seed.
+        index = torch.randint(len(self.data[0]), (args.num_seeds, args.batch_size), device=device)
+        obs, action, reward, next_obs, done = (array[index] for array in self.data)  # (S, B, ...)
+        # The behaviour VAE, which stands for the data where line 10 samples actions from it.
+        noise = torch.randn(*action.shape[:2], self.vae.latent_dim, device=device)
+        vae_loss = self.vae.loss(obs, action, noise)  # (S,)
+        self.minimize(vae_loss, self.vae_optimizer)
+        with torch.no_grad():
+            # Line 5: candidate actions of the target actor.
+            candidates = self.target_actor.sample(next_obs, args.num_candidates).tanh()  # (S, B, N, A)
+            # Line 6: the best candidate under the lambda-mixture of the target critics.
+            next_q = self.q_values(self.target_critic, next_obs, candidates)  # (S, C, B, N)
+            y, best = (args.lmbda * next_q.amin(1) + (1 - args.lmbda) * next_q.amax(1)).max(-1)  # (S, B)
+            target_q = reward + args.gamma * (1 - done) * y
+        # Line 8: regression of the critics.
+        q = self.q_values(self.critic, obs, action)  # (S, C, B)
+        critic_loss = (q - target_q.unsqueeze(1)).square().mean(2).sum(1)  # (S,)
+        self.minimize(critic_loss, self.critic_optimizer)
+        # Line 10: actions of the actor and of the data, before the tanh.
+        actor_samples = self.actor.sample(obs, args.num_mmd_samples)  # (S, B, M, A)
+        with torch.no_grad():
+            data_samples = self.vae.sample(obs, args.num_mmd_samples)
+        mmd_loss = mmd(actor_samples, data_samples, args.mmd_kernel, args.mmd_sigma)  # (S, B)
+        # Line 11: the actor maximizes Q, at one of its samples, under the constraint on MMD; alpha is its multiplier.
+        policy_action = actor_samples[:, :, 0].tanh()
+        policy_q = self.q_values(self.critic, obs, policy_action).amin(1)  # (S, B)
+        use_q = self.step >= args.warmup_steps  # a tensor, not an `if`, so that a graph of the update can hold it
+        alpha = self.log_alpha.exp().unsqueeze(1)
+        actor_loss = (alpha.detach() * (mmd_loss - args.mmd_threshold) - use_q * policy_q).mean(1)  # (S,)
+        self.minimize(actor_loss, self.actor_optimizer)
+        self.minimize(-(alpha * (mmd_loss.detach() - args.mmd_threshold)).mean(1), self.dual_optimizer)
+        with torch.no_grad():
+            self.log_alpha.clamp_(-5, 10)
+            # Line 12: the targets follow.
+            targets = [*self.target_critic.parameters(), *self.target_actor.parameters()]
+            torch._foreach_lerp_(targets, [*self.critic.parameters(), *self.actor.parameters()], args.tau)
+
+            metrics = {
+                "vae_loss": vae_loss,
+                "critic_loss": critic_loss,
+                "actor_loss": actor_loss,
+                "mmd": mmd_loss.mean(1),
+            }
+            metrics |= {"alpha": alpha.squeeze(1), "target_q": target_q.mean(1), "policy_q": policy_q.mean(1)}
+            self.metric_names, self.metric_sums = [*metrics], self.metric_sums + torch.stack([*metrics.values()])
+            self.finite_updates = self.finite_updates + self.metric_sums.isfinite()  # a sum never gets finite again
+            self.step += 1
+
+    @staticmethod
+    def minimize(loss: Tensor, optimizer: torch.optim.Optimizer) -> None:
+        """A step on the sum of the seeds' losses (S,). Adam works element by element, so no seed feels another."""
+        optimizer.zero_grad()
+        loss.sum().backward(inputs=optimizer.param_groups[0]["params"])  # no gradients for networks on the way
+        optimizer.step()
+
+    def read_metrics(self, step: int, updates: int) -> dict[str, np.ndarray]:
+        """Means (S,) over the `updates` updates up to `step`; the sums start again. Raises FloatingPointError, with the
+        name of the loss, the seed and the update, where one was not finite."""
+        means, finite = (self.metric_sums / updates).cpu().numpy(), self.finite_updates.cpu().numpy()
+        if finite.min() < updates:
+            metric, seed = np.unravel_index(finite.argmin(), finite.shape)
+            where = f"seed {seed}, update {step - updates + finite.min() + 1}"
+            raise FloatingPointError(f"{self.metric_names[metric]} is not finite ({where}); its run folder stays")
+        self.metric_sums, self.finite_updates = 0, 0
+        return dict(zip(self.metric_names, means))
+
+    def policy(self) -> tuple[Actor, Critic]:
+        """What acts at evaluation: each seed's actor and its first critic, stacks of S."""
+        q1 = Critic(self.args.num_seeds, *self.dims).to(self.step.device)
+        for mine, layer in zip(q1.layers, self.critic.layers):
+            mine.weight.data, mine.bias.data = (x.data[:: self.num_critics].clone() for x in (layer.weight, layer.bias))
+        return self.actor, q1
+
+
+# --- Evaluation and run
+@torch.no_grad()
+def evaluate(actor: Actor, q1: Critic, envs: gym.vector.VectorEnv, num_candidates: int, seed: list[int]) -> np.ndarray:
+    """Returns of S * E whole episodes, one an environment: (S, E). The best by Q1 of all candidates acts (paper, section
+    4.5). Draws from a stream of its own, so that how often one evaluates changes nothing else."""
+    S, device = len(actor.layers[0].weight), actor.layers[0].weight.device
+    seed = int(np.random.SeedSequence(seed).generate_state(1)[0])
+    returns, running = np.zeros(envs.num_envs), np.ones(envs.num_envs, bool)
+    observations, _ = envs.reset(seed=seed)
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        while running.any():
+            obs = torch.as_tensor(observations, dtype=torch.float32, device=device).unflatten(0, (S, -1))
+            candidates = actor.sample(obs, num_candidates).tanh()  # (S, E, N, A)
+            best = q1(obs, candidates).argmax(-1)[..., None, None]
+            action = candidates.take_along_dim(best, 2).flatten(0, 2)
+            observations, rewards, terminated, truncated, _ = envs.step(action.cpu().numpy())
+            returns += rewards * running  # an environment that ended has begun its next episode
+            running &= ~(terminated | truncated)
+    return returns.reshape(S, -1)
+
+
+def evaluate_run(args: Args) -> dict:
+    """`--evaluate RUN`: scores of its saved policy; with the run's own seed and episodes, its last evaluation again."""
+    try:
+        saved = torch.load(Path(args.evaluate) / "policy.pt", map_location="cpu", weights_only=True)
+        env_id, step, actor, q1 = saved["env_id"], saved["step"], Actor(*saved["dims"]), Critic(*saved["dims"])
+        actor.load_state_dict(saved["actor"])
+        q1.load_state_dict(saved["critic"])
+    except Exception as error:  # torch.load raises almost anything for a file that is not its own
+        raise InputError(f"--evaluate {args.evaluate}: no policy.pt of a run ({str(error).splitlines()[0]})") from error
+    envs = make_envs(env_id, saved["dims"][0] * args.eval_episodes)
+    scores = normalized_score(env_id, evaluate(actor, q1, envs, args.eval_candidates, [args.seed, step]))
+    print(f"{env_id} after {step} updates, {args.eval_episodes} episodes: {describe(scores.mean(1))}")
+    return {"env_id": env_id, "step": step, "scores": scores.tolist()}
+
+
+def mean_and_std(scores: np.ndarray) -> dict[str, float | None]:
+    """Mean and sample standard deviation over seeds (S,); one seed has no deviation."""
+    return {"mean": float(scores.mean()), "std": float(scores.std(ddof=1)) if len(scores) > 1 else None}
+
+
+def describe(scores: np.ndarray) -> str:
+    return f"score {scores.mean():.1f}" + (f" ± {scores.std(ddof=1):.1f}" if len(scores) > 1 else "")
+
+
+def plot_curves(history: list[dict], title: str, path: Path) -> None:
+    """The paper's curves, score and mean Q target over updates: a thin line a seed, their mean, a band of ± std."""
+    figure, steps = Figure(figsize=(9, 3.5), layout="constrained"), [row["step"] for row in history]
+    figure.suptitle(title)
+    for axes, name, label in zip(figure.subplots(1, 2), ("score", "target_q"), ("normalized score", "mean Q target")):
+        values = np.array([row[name] for row in history])  # (evaluations, S)
+        mean, std = values.mean(1), values.std(1, ddof=min(1, values.shape[1] - 1))
+        axes.plot(steps, values, color="0.6", linewidth=0.6)
+        axes.fill_between(steps, mean - std, mean + std, color="#0072B2", alpha=0.2, linewidth=0)
+        axes.plot(steps, mean, color="#0072B2", marker="o", markersize=3)
+        axes.set(xlabel="updates", ylabel=label)
+    figure.savefig(path, dpi=150)
+
+
+def main(args: Args) -> dict:
+    """Train, evaluate and report into runs/ENV__SCRIPT__SEED__TIME/; returns the contents of its result.json. Raises
+    InputError before it writes anything, FloatingPointError where training diverges; what was written stays."""
+    if args.evaluate is not None:
+        return evaluate_run(args)
+    path = find_dataset(args.env_id, args.dataset_path)
+    envs = make_envs(args.env_id, args.num_seeds * args.eval_episodes)
+    dims = envs.single_observation_space.shape + envs.single_action_space.shape
+    dataset = load_dataset(path, *dims, ENVIRONMENTS[args.env_id.split("-")[0]][1])
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    torch.manual_seed(args.seed)
+    agent = Agent(args, dataset, device)
+
+    script = Path(__file__).stem
+    run = Path("runs") / f"{args.env_id}__{script}__{args.seed}__{time.time_ns() // 1000}"
+    run.mkdir(parents=True)
+    (run / "args.json").write_text(json.dumps(vars(args), indent=2))
+    writer = SummaryWriter(run)
+    print(f"{script}: {args.env_id}, {len(dataset['obs'])} transitions of {path}, on {device}, into {run}")
+
+    history, last_read, seconds = [], 0, 0.0
+    for step in (bar := tqdm(range(1, args.total_steps + 1), unit="updates", disable=None)):
+        start = time.perf_counter()
+        agent.update()
+        seconds += time.perf_counter() - start
+        evaluating = step % args.eval_every == 0 or step == args.total_steps
+        if step % args.log_every == 0 or evaluating:
+            metrics, last_read = agent.read_metrics(step, step - last_read), step
+            for name, value in metrics.items():
+                writer.add_scalar(f"train/{name}", value.mean(), step)
+        if evaluating:
+            actor, q1 = agent.policy()
+            returns = evaluate(actor, q1, envs, args.eval_candidates, [args.seed, step])
+            metrics = {"score": normalized_score(args.env_id, returns).mean(1), **metrics}
+            writer.add_scalar("evaluation/score", metrics["score"].mean(), step)
+            with open(run / "metrics.csv", "a") as file:
+                if not history:
+                    print("step", "seed", *metrics, sep=",", file=file)
+                for s in range(args.num_seeds):
+                    print(step, s, *(value[s] for value in metrics.values()), sep=",", file=file)
+            history.append({"step": step, **{name: value.tolist() for name, value in metrics.items()}})
+            policy = {"actor": actor.state_dict(), "critic": q1.state_dict(), "dims": (args.num_seeds, *dims)}
+            torch.save({"env_id": args.env_id, "step": step, **policy}, run / "policy.pt")
+            plot_curves(history, f"{script} on {args.env_id}", run / "curves.png")
+            bar.set_postfix_str(describe(metrics["score"]))
+            bar.write(f"step {step}: {describe(metrics['score'])}, Q target {metrics['target_q'].mean():.1f}")
+
+    versions = {name: version(name) for name in ("torch", "numpy", "gymnasium", "gymnasium-robotics", "mujoco")}
+    hardware = torch.cuda.get_device_name() if device.type == "cuda" else f"CPU, {torch.get_num_threads()} threads"
+    result = {"task": args.env_id, "algorithm": script, "dataset": str(path), "transitions": len(dataset["obs"])}
+    result |= {"args": vars(args), "versions": versions, "hardware": hardware, "history": history}
+    last, last_ten = np.array(history[-1]["score"]), np.mean([row["score"] for row in history[-10:]], axis=0)
+    result |= {"last": mean_and_std(last), "last_ten": mean_and_std(last_ten), "ms_per_update": 1000 * seconds / step}
+    (run / "result.json").write_text(json.dumps(result, indent=2))
+    writer.close()
+    envs.close()
+    return result
+
+
+if __name__ == "__main__":
+    try:
+        main(tyro.cli(Args))
+    except (InputError, FloatingPointError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2 if isinstance(error, InputError) else 3)
