@@ -9,7 +9,7 @@
 
 Kumar et al., "Stabilizing Off-Policy Q-Learning via Bootstrapping Error Reduction" (NeurIPS 2019), as the baseline of
 Wu et al., "Uncertainty Weighted Actor-Critic for Offline Reinforcement Learning" (ICML 2021). `Agent.update` is Wu's
-Algorithm 1 without its coloured parts; `diff bear.py uwac.py` shows these parts. To try it:
+Algorithm 1 without its coloured parts, which `diff bear.py uwac.py` shows.
 
     python bear.py --env-id door-demo --total-steps 3000 --warmup-steps 2000 --eval-every 500
 
@@ -50,7 +50,6 @@ class Args:
     seed: int = 0  # random seed: same machine, same arguments, same numbers
     num_seeds: int = 1  # S, independent agents trained side by side (the paper reports 5)
     total_steps: int = 500_000  # updates (D4RL's evaluation protocol)
-
     batch_size: int = 256  # B, transitions in a mini-batch (BEAR code)
     gamma: float = 0.99  # discount a step (BEAR code)
     tau: float = 0.005  # rate of the Polyak targets (BEAR code)
@@ -65,7 +64,6 @@ class Args:
     critic_lr: float = 3e-4  # learning rate of the critics (BEAR code)
     vae_lr: float = 3e-4  # learning rate of the behaviour VAE (BEAR code)
     dual_lr: float = 1e-3  # learning rate of log alpha (BEAR code)
-
     eval_every: int = 5_000  # updates between evaluations (CORL)
     eval_episodes: int = 10  # episodes an evaluation and seed (CORL)
     eval_candidates: int = 100  # sampled actions a state, of which the best by Q1 acts (paper, section 4.5)
@@ -83,7 +81,6 @@ class Args:
             self.mmd_kernel = "laplacian" if self.env_id.startswith(("hopper", "walker2d")) else "gaussian"
 
 
-# --- Task and data
 # Environment, its step limit, and the returns that D4RL scores with 0 (random) and 100 (expert), from d4rl/infos.py.
 ENVIRONMENTS = {
     "hopper": ("Hopper-v4", 1000, -20.272305, 3234.3),  # -v4 is the port of D4RL's -v2; -v5 changed rewards
@@ -112,9 +109,8 @@ def task_files() -> dict[str, str]:
 
 
 def find_dataset(env_id: str, dataset_path: str | None) -> Path:
-    """The task's file: `dataset_path`, else in `data/` beside this script, else in D4RL's cache folder.
-
-    Raises InputError for an unknown task, with the nearest names, and for a missing file, with its address."""
+    """The task's file: `dataset_path`, else in `data/` beside this script, else in D4RL's cache folder. Raises
+    InputError for an unknown task, with the nearest names, and for a missing file, with its address."""
     files = task_files()
     file = files.get(env_id) or files.get(f"{env_id}-v0")
     if file is None:
@@ -122,9 +118,8 @@ def find_dataset(env_id: str, dataset_path: str | None) -> Path:
         raise InputError(f"--env-id {env_id}: no such task; nearest: {', '.join(near) or 'none'}")
     cache, name = Path(os.environ.get("D4RL_DATASET_DIR") or "~/.d4rl/datasets").expanduser(), Path(file).name
     places = [Path(dataset_path)] if dataset_path else [Path(__file__).parent / "data" / name, cache / name]
-    for place in places:
-        if place.is_file():
-            return place
+    if (found := next(filter(Path.is_file, places), None)) is not None:
+        return found
     where, address = " or ".join(map(str, places)), f"http://rail.eecs.berkeley.edu/datasets/offline_rl/{file}"
     advice = f"fetch {address} into {cache}, or take --env-id door-demo, which ships with the project in data/"
     raise InputError(f"no data set for {env_id} at {where}: {advice}")
@@ -138,11 +133,9 @@ def load_dataset(path: Path, obs_dim: int, action_dim: int, max_steps: int) -> d
     columns = {"observations": (obs_dim,), "actions": (action_dim,), "rewards": (), "terminals": (), "timeouts": ()}
     try:
         with h5py.File(path, "r") as file:
-            arrays = {name: file[name][()].astype(np.float32) for name in columns if name in file}
-    except (OSError, RuntimeError, TypeError, ValueError, AttributeError) as error:  # h5py has no class of its own
-        raise InputError(f"{path}: cannot be read as a D4RL data set, fetch it again ({error})") from error
-    if missing := columns.keys() - arrays.keys() - {"timeouts"}:
-        raise InputError(f"{path}: without the array {', '.join(sorted(missing))}")
+            arrays = {k: file[k][()].astype(np.float32) for k in columns if k != "timeouts" or k in file}
+    except (OSError, KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:  # h5py has no own class
+        raise InputError(f"{path}: cannot be read as a D4RL data set ({error.args[0]})") from error
     for name, array in arrays.items():
         shape = (*arrays["observations"].shape[:1], *columns[name])
         if array.shape == (*shape, 1) and not columns[name]:
@@ -155,7 +148,6 @@ def load_dataset(path: Path, obs_dim: int, action_dim: int, max_steps: int) -> d
     obs, action, terminal = arrays["observations"], arrays["actions"].clip(-1, 1), arrays["terminals"] > 0
     if clipped := (action != arrays["actions"]).any(1).sum():
         print(f"{path}: {clipped} of {len(action)} actions lie outside [-1, 1] and are clipped", file=sys.stderr)
-
     timeout, step = arrays.get("timeouts", np.zeros(len(obs))) > 0, 0
     for i in range(0 if "timeouts" in arrays else len(obs)):
         timeout[i] = step == max_steps - 1
@@ -194,7 +186,6 @@ def make_envs(env_id: str, num: int) -> gym.vector.VectorEnv:
     return gym.make_vec(gym_id, num, vectorization_mode="sync", wrappers=wrappers, max_episode_steps=max_steps)
 
 
-# --- Networks
 class StackedLinear(nn.Module):
     """`stack` linear layers as one batched matmul: (stack, N, in) -> (stack, N, out)."""
 
@@ -223,7 +214,7 @@ class MLP(nn.Module):
         self.layers = nn.ModuleList(StackedLinear(stack, *size) for size in sizes)
 
     def forward(self, obs: Tensor, x: Tensor | None = None) -> Tensor:
-        """obs (stack, B, D) -> (stack, B, out), or [obs, x] with N rows x a state, (stack, B, N, E) -> (stack, B, N, out)"""
+        """obs (stack, B, D) -> (stack, B, out), or with N rows x a state, (stack, B, N, E) -> (stack, B, N, out)."""
         h = (self.layers[0](obs) if x is None else self.layers[0].on_pairs(obs, x)).relu_()
         h = self.layers[2](self.layers[1](h).relu_())
         return h if x is None else h.unflatten(1, x.shape[1:3])
@@ -267,10 +258,6 @@ class BehaviorVAE(nn.Module):
         self.encoder = MLP(stack, obs_dim + action_dim, hidden_dim, 2 * self.latent_dim)
         self.decoder = MLP(stack, obs_dim + self.latent_dim, hidden_dim, action_dim)
 
-    def sample(self, obs: Tensor, num: int) -> Tensor:
-        """Actions before the tanh, from latents clipped to likely ones: obs (stack, B, D) -> (stack, B, num, A)."""
-        return self.decoder(obs, torch.randn(*obs.shape[:2], num, self.latent_dim, device=obs.device).clamp(-0.5, 0.5))
-
     def loss(self, obs: Tensor, action: Tensor, noise: Tensor) -> Tensor:
         """Reconstruction error + 0.5 KL: obs (stack, B, D), action (stack, B, A), noise (stack, B, 2A) -> (stack,)."""
         mean, log_std = self.encoder(torch.cat([obs, action], dim=-1)).chunk(2, dim=-1)
@@ -281,7 +268,7 @@ class BehaviorVAE(nn.Module):
 
 
 def mmd(x: Tensor, y: Tensor, kernel: str, sigma: float) -> Tensor:
-    """Maximum mean discrepancy between two sets of samples, x and y (..., M, A) -> (...), with the kernel
+    """Maximum mean discrepancy of two sets of samples, x and y (..., M, A) -> (...), under the kernel
     exp(-d / (2 sigma)), d the squared Euclidean ("gaussian") or the L1 distance ("laplacian") of a pair (BEAR code)."""
 
     def mean_kernel(a: Tensor, b: Tensor) -> Tensor:
@@ -293,15 +280,12 @@ def mmd(x: Tensor, y: Tensor, kernel: str, sigma: float) -> Tensor:
     return (squared.clamp(min=0) + 1e-6).sqrt()  # 1e-6 keeps the gradient finite where the sets agree
 
 
-# --- The agent
 class Agent:
     """S agents and their data on one device. In `update`, nothing waits for a value to reach the host."""
 
-    num_critics = 2
-
     def __init__(self, args: Args, dataset: dict[str, np.ndarray], device: torch.device):
         self.args, self.data = args, [torch.as_tensor(array, device=device) for array in dataset.values()]
-        S, self.dims = args.num_seeds, (dataset["obs"].shape[1], dataset["action"].shape[1])
+        S, self.num_critics, self.dims = args.num_seeds, 2, (dataset["obs"].shape[1], dataset["action"].shape[1])
         self.actor = Actor(S, *self.dims).to(device)
         self.critic = Critic(S * self.num_critics, *self.dims).to(device)
         self.vae = BehaviorVAE(S, *self.dims).to(device)
@@ -334,7 +318,7 @@ class Agent:
             candidates = self.target_actor.sample(next_obs, args.num_candidates).tanh()  # (S, B, N, A)
             # Line 6: the best candidate under the lambda-mixture of the target critics.
             next_q = self.q_values(self.target_critic, next_obs, candidates)  # (S, C, B, N)
-            y, best = (args.lmbda * next_q.amin(1) + (1 - args.lmbda) * next_q.amax(1)).max(-1)  # (S, B)
+            y = (args.lmbda * next_q.amin(1) + (1 - args.lmbda) * next_q.amax(1)).amax(-1)  # (S, B)
             target_q = reward + args.gamma * (1 - done) * y
         # Line 8: regression of the critics.
         q = self.q_values(self.critic, obs, action)  # (S, C, B)
@@ -343,32 +327,28 @@ class Agent:
         # Line 10: actions of the actor and of the data, before the tanh.
         actor_samples = self.actor.sample(obs, args.num_mmd_samples)  # (S, B, M, A)
         with torch.no_grad():
-            data_samples = self.vae.sample(obs, args.num_mmd_samples)
+            latent = torch.randn(*obs.shape[:2], args.num_mmd_samples, self.vae.latent_dim, device=device)
+            data_samples = self.vae.decoder(obs, latent.clamp(-0.5, 0.5))  # from likely latents alone (BEAR code)
         mmd_loss = mmd(actor_samples, data_samples, args.mmd_kernel, args.mmd_sigma)  # (S, B)
-        # Line 11: the actor maximizes Q, at one of its samples, under the constraint on MMD; alpha is its multiplier.
+        # Line 11: the actor maximizes Q, at one of its samples, under the constraint on MMD, whose multiplier is alpha.
         policy_action = actor_samples[:, :, 0].tanh()
         policy_q = self.q_values(self.critic, obs, policy_action).amin(1)  # (S, B)
         use_q = self.step >= args.warmup_steps  # a tensor, not an `if`, so that a graph of the update can hold it
         alpha = self.log_alpha.exp().unsqueeze(1)
-        actor_loss = (alpha.detach() * (mmd_loss - args.mmd_threshold) - use_q * policy_q).mean(1)  # (S,)
+        excess = mmd_loss - args.mmd_threshold
+        actor_loss = (alpha.detach() * excess - use_q * policy_q).mean(1)  # (S,)
         self.minimize(actor_loss, self.actor_optimizer)
-        self.minimize(-(alpha * (mmd_loss.detach() - args.mmd_threshold)).mean(1), self.dual_optimizer)
+        self.minimize(-(alpha * excess.detach()).mean(1), self.dual_optimizer)
         with torch.no_grad():
             self.log_alpha.clamp_(-5, 10)
             # Line 12: the targets follow.
             targets = [*self.target_critic.parameters(), *self.target_actor.parameters()]
             torch._foreach_lerp_(targets, [*self.critic.parameters(), *self.actor.parameters()], args.tau)
-
-            metrics = {
-                "vae_loss": vae_loss,
-                "critic_loss": critic_loss,
-                "actor_loss": actor_loss,
-                "mmd": mmd_loss.mean(1),
-            }
-            metrics |= {"alpha": alpha.squeeze(1), "target_q": target_q.mean(1), "policy_q": policy_q.mean(1)}
+            self.step += 1
+            metrics = {"vae_loss": vae_loss, "critic_loss": critic_loss, "actor_loss": actor_loss, "alpha": alpha[:, 0]}
+            metrics |= {"mmd": mmd_loss.mean(1), "target_q": target_q.mean(1), "policy_q": policy_q.mean(1)}
             self.metric_names, self.metric_sums = [*metrics], self.metric_sums + torch.stack([*metrics.values()])
             self.finite_updates = self.finite_updates + self.metric_sums.isfinite()  # a sum never gets finite again
-            self.step += 1
 
     @staticmethod
     def minimize(loss: Tensor, optimizer: torch.optim.Optimizer) -> None:
@@ -378,14 +358,15 @@ class Agent:
         optimizer.step()
 
     def read_metrics(self, step: int, updates: int) -> dict[str, np.ndarray]:
-        """Means (S,) over the `updates` updates up to `step`; the sums start again. Raises FloatingPointError, with the
-        name of the loss, the seed and the update, where one was not finite."""
-        means, finite = (self.metric_sums / updates).cpu().numpy(), self.finite_updates.cpu().numpy()
-        if finite.min() < updates:
-            metric, seed = np.unravel_index(finite.argmin(), finite.shape)
-            where = f"seed {seed}, update {step - updates + finite.min() + 1}"
-            raise FloatingPointError(f"{self.metric_names[metric]} is not finite ({where}); its run folder stays")
-        self.metric_sums, self.finite_updates = 0, 0
+        """Means (S,) over the last `updates`; raises FloatingPointError, with name and place, if one is not finite."""
+        (metric, seed), finite = (
+            divmod(int(self.finite_updates.argmin()), self.args.num_seeds),
+            self.finite_updates.min(),
+        )
+        if finite < updates:
+            where = f"{self.metric_names[metric]} of seed {seed}, update {step - updates + int(finite) + 1}"
+            raise FloatingPointError(f"{where}: not finite; the run folder keeps what came before")
+        means, self.metric_sums, self.finite_updates = (self.metric_sums / updates).cpu().numpy(), 0, 0
         return dict(zip(self.metric_names, means))
 
     def policy(self) -> tuple[Actor, Critic]:
@@ -396,16 +377,18 @@ class Agent:
         return self.actor, q1
 
 
-# --- Evaluation and run
+def describe(values: np.ndarray) -> str:
+    return f"{values.mean():.1f}" + (f" ± {values.std(ddof=1):.1f}" if len(values) > 1 else "")
+
+
 @torch.no_grad()
 def evaluate(actor: Actor, q1: Critic, envs: gym.vector.VectorEnv, num_candidates: int, seed: list[int]) -> np.ndarray:
-    """Returns of S * E whole episodes, one an environment: (S, E). The best by Q1 of all candidates acts (paper, section
-    4.5). Draws from a stream of its own, so that how often one evaluates changes nothing else."""
+    """Returns of S * E whole episodes, one an environment: (S, E). The best candidate by Q1 acts (paper, 4.5)."""
     S, device = len(actor.layers[0].weight), actor.layers[0].weight.device
     seed = int(np.random.SeedSequence(seed).generate_state(1)[0])
     returns, running = np.zeros(envs.num_envs), np.ones(envs.num_envs, bool)
     observations, _ = envs.reset(seed=seed)
-    with torch.random.fork_rng():
+    with torch.random.fork_rng():  # a stream of its own, so that how often one evaluates changes nothing else
         torch.manual_seed(seed)
         while running.any():
             obs = torch.as_tensor(observations, dtype=torch.float32, device=device).unflatten(0, (S, -1))
@@ -429,17 +412,8 @@ def evaluate_run(args: Args) -> dict:
         raise InputError(f"--evaluate {args.evaluate}: no policy.pt of a run ({str(error).splitlines()[0]})") from error
     envs = make_envs(env_id, saved["dims"][0] * args.eval_episodes)
     scores = normalized_score(env_id, evaluate(actor, q1, envs, args.eval_candidates, [args.seed, step]))
-    print(f"{env_id} after {step} updates, {args.eval_episodes} episodes: {describe(scores.mean(1))}")
+    print(f"{env_id} after {step} updates, {args.eval_episodes} episodes: score {describe(scores.mean(1))}")
     return {"env_id": env_id, "step": step, "scores": scores.tolist()}
-
-
-def mean_and_std(scores: np.ndarray) -> dict[str, float | None]:
-    """Mean and sample standard deviation over seeds (S,); one seed has no deviation."""
-    return {"mean": float(scores.mean()), "std": float(scores.std(ddof=1)) if len(scores) > 1 else None}
-
-
-def describe(scores: np.ndarray) -> str:
-    return f"score {scores.mean():.1f}" + (f" ± {scores.std(ddof=1):.1f}" if len(scores) > 1 else "")
 
 
 def plot_curves(history: list[dict], title: str, path: Path) -> None:
@@ -468,7 +442,6 @@ def main(args: Args) -> dict:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     torch.manual_seed(args.seed)
     agent = Agent(args, dataset, device)
-
     script = Path(__file__).stem
     run = Path("runs") / f"{args.env_id}__{script}__{args.seed}__{time.time_ns() // 1000}"
     run.mkdir(parents=True)
@@ -491,24 +464,24 @@ def main(args: Args) -> dict:
             returns = evaluate(actor, q1, envs, args.eval_candidates, [args.seed, step])
             metrics = {"score": normalized_score(args.env_id, returns).mean(1), **metrics}
             writer.add_scalar("evaluation/score", metrics["score"].mean(), step)
+            rows = [[step, s, *(value[s] for value in metrics.values())] for s in range(args.num_seeds)]
             with open(run / "metrics.csv", "a") as file:
-                if not history:
-                    print("step", "seed", *metrics, sep=",", file=file)
-                for s in range(args.num_seeds):
-                    print(step, s, *(value[s] for value in metrics.values()), sep=",", file=file)
+                for row in rows if history else [["step", "seed", *metrics], *rows]:
+                    print(*row, sep=",", file=file)
             history.append({"step": step, **{name: value.tolist() for name, value in metrics.items()}})
             policy = {"actor": actor.state_dict(), "critic": q1.state_dict(), "dims": (args.num_seeds, *dims)}
             torch.save({"env_id": args.env_id, "step": step, **policy}, run / "policy.pt")
             plot_curves(history, f"{script} on {args.env_id}", run / "curves.png")
-            bar.set_postfix_str(describe(metrics["score"]))
-            bar.write(f"step {step}: {describe(metrics['score'])}, Q target {metrics['target_q'].mean():.1f}")
-
+            bar.set_postfix_str(f"score {describe(metrics['score'])}")
+            bar.write(f"step {step}: score {describe(metrics['score'])}, Q target {describe(metrics['target_q'])}")
     versions = {name: version(name) for name in ("torch", "numpy", "gymnasium", "gymnasium-robotics", "mujoco")}
     hardware = torch.cuda.get_device_name() if device.type == "cuda" else f"CPU, {torch.get_num_threads()} threads"
     result = {"task": args.env_id, "algorithm": script, "dataset": str(path), "transitions": len(dataset["obs"])}
     result |= {"args": vars(args), "versions": versions, "hardware": hardware, "history": history}
-    last, last_ten = np.array(history[-1]["score"]), np.mean([row["score"] for row in history[-10:]], axis=0)
-    result |= {"last": mean_and_std(last), "last_ten": mean_and_std(last_ten), "ms_per_update": 1000 * seconds / step}
+    result |= {"ms_per_update": 1000 * seconds / args.total_steps}
+    for name, rows in (("last", history[-1:]), ("last_ten", history[-10:])):  # evaluations; no choice of the best
+        scores = np.mean([row["score"] for row in rows], axis=0)  # (S,)
+        result[name] = {"mean": scores.mean(), "std": scores.std(ddof=1) if len(scores) > 1 else None}
     (run / "result.json").write_text(json.dumps(result, indent=2))
     writer.close()
     envs.close()

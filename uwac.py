@@ -9,7 +9,7 @@
 
 Wu et al., "Uncertainty Weighted Actor-Critic for Offline Reinforcement Learning" (ICML 2021). It is BEAR (bear.py) with
 weights beta / Var[Q] on all that bootstraps, Var[Q] being the critics' variance under dropout. `Agent.update` is the
-paper's Algorithm 1; `diff bear.py uwac.py` shows what is coloured there. To try it:
+paper's Algorithm 1, and `diff bear.py uwac.py` shows what is coloured there.
 
     python uwac.py --env-id door-demo --total-steps 3000 --warmup-steps 2000 --eval-every 500 --variance analytic
 
@@ -35,8 +35,6 @@ import torch
 import tyro
 from matplotlib.figure import Figure
 from torch import Tensor, nn
-from torch.nn.functional import normalize
-from torch.nn.utils.parametrize import register_parametrization
 from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm
 
@@ -52,7 +50,6 @@ class Args:
     seed: int = 0  # random seed: same machine, same arguments, same numbers
     num_seeds: int = 1  # S, independent agents trained side by side (the paper reports 5)
     total_steps: int = 500_000  # updates (D4RL's evaluation protocol)
-
     batch_size: int = 256  # B, transitions in a mini-batch (BEAR code)
     gamma: float = 0.99  # discount a step (BEAR code)
     tau: float = 0.005  # rate of the Polyak targets (BEAR code)
@@ -67,19 +64,13 @@ class Args:
     critic_lr: float = 3e-4  # learning rate of the critics (BEAR code)
     vae_lr: float = 3e-4  # learning rate of the behaviour VAE (BEAR code)
     dual_lr: float = 1e-3  # learning rate of log alpha (BEAR code)
-
     beta: float = 1.6  # weight beta / Var[Q] of a backup (paper, section 4.5: 0.8, 1.6 or 2.5)
     dropout: float = 0.1  # rate after each hidden ReLU of the critics (authors' code)
     variance: Literal["mc", "analytic"] = "mc"  # Var[Q] from stochastic passes (Algorithm 1) or by the delta method
     passes: int = 100  # T, stochastic passes of mc (paper, Algorithm 1)
-    weighting: Literal["variance", "std", "exp", "none"] = (
-        "variance"  # beta/Var, beta/std, exp(-beta Var) (their code), 1
-    )
+    weighting: Literal["variance", "std", "exp", "none"] = "variance"  # exp is the authors' code's
     weight_clip: float = 1.5  # upper limit of the weight (paper, section 4.5)
-    spectral_norm: Annotated[bool | None, tyro.conf.arg(metavar="| --no-spectral-norm")] = (
-        None  # on the critics' layers; None: on Adroit only (paper, section 4.5)
-    )
-
+    spectral_norm: Annotated[bool | None, tyro.conf.arg(metavar="| --no-spectral-norm")] = None  # None: on Adroit (4.5)
     eval_every: int = 5_000  # updates between evaluations (CORL)
     eval_episodes: int = 10  # episodes an evaluation and seed (CORL)
     eval_candidates: int = 100  # sampled actions a state, of which the best by Q1 acts (paper, section 4.5)
@@ -99,7 +90,6 @@ class Args:
             self.spectral_norm = self.env_id.startswith(("pen", "hammer", "door", "relocate"))
 
 
-# --- Task and data
 # Environment, its step limit, and the returns that D4RL scores with 0 (random) and 100 (expert), from d4rl/infos.py.
 ENVIRONMENTS = {
     "hopper": ("Hopper-v4", 1000, -20.272305, 3234.3),  # -v4 is the port of D4RL's -v2; -v5 changed rewards
@@ -128,9 +118,8 @@ def task_files() -> dict[str, str]:
 
 
 def find_dataset(env_id: str, dataset_path: str | None) -> Path:
-    """The task's file: `dataset_path`, else in `data/` beside this script, else in D4RL's cache folder.
-
-    Raises InputError for an unknown task, with the nearest names, and for a missing file, with its address."""
+    """The task's file: `dataset_path`, else in `data/` beside this script, else in D4RL's cache folder. Raises
+    InputError for an unknown task, with the nearest names, and for a missing file, with its address."""
     files = task_files()
     file = files.get(env_id) or files.get(f"{env_id}-v0")
     if file is None:
@@ -138,9 +127,8 @@ def find_dataset(env_id: str, dataset_path: str | None) -> Path:
         raise InputError(f"--env-id {env_id}: no such task; nearest: {', '.join(near) or 'none'}")
     cache, name = Path(os.environ.get("D4RL_DATASET_DIR") or "~/.d4rl/datasets").expanduser(), Path(file).name
     places = [Path(dataset_path)] if dataset_path else [Path(__file__).parent / "data" / name, cache / name]
-    for place in places:
-        if place.is_file():
-            return place
+    if (found := next(filter(Path.is_file, places), None)) is not None:
+        return found
     where, address = " or ".join(map(str, places)), f"http://rail.eecs.berkeley.edu/datasets/offline_rl/{file}"
     advice = f"fetch {address} into {cache}, or take --env-id door-demo, which ships with the project in data/"
     raise InputError(f"no data set for {env_id} at {where}: {advice}")
@@ -154,11 +142,9 @@ def load_dataset(path: Path, obs_dim: int, action_dim: int, max_steps: int) -> d
     columns = {"observations": (obs_dim,), "actions": (action_dim,), "rewards": (), "terminals": (), "timeouts": ()}
     try:
         with h5py.File(path, "r") as file:
-            arrays = {name: file[name][()].astype(np.float32) for name in columns if name in file}
-    except (OSError, RuntimeError, TypeError, ValueError, AttributeError) as error:  # h5py has no class of its own
-        raise InputError(f"{path}: cannot be read as a D4RL data set, fetch it again ({error})") from error
-    if missing := columns.keys() - arrays.keys() - {"timeouts"}:
-        raise InputError(f"{path}: without the array {', '.join(sorted(missing))}")
+            arrays = {k: file[k][()].astype(np.float32) for k in columns if k != "timeouts" or k in file}
+    except (OSError, KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:  # h5py has no own class
+        raise InputError(f"{path}: cannot be read as a D4RL data set ({error.args[0]})") from error
     for name, array in arrays.items():
         shape = (*arrays["observations"].shape[:1], *columns[name])
         if array.shape == (*shape, 1) and not columns[name]:
@@ -171,7 +157,6 @@ def load_dataset(path: Path, obs_dim: int, action_dim: int, max_steps: int) -> d
     obs, action, terminal = arrays["observations"], arrays["actions"].clip(-1, 1), arrays["terminals"] > 0
     if clipped := (action != arrays["actions"]).any(1).sum():
         print(f"{path}: {clipped} of {len(action)} actions lie outside [-1, 1] and are clipped", file=sys.stderr)
-
     timeout, step = arrays.get("timeouts", np.zeros(len(obs))) > 0, 0
     for i in range(0 if "timeouts" in arrays else len(obs)):
         timeout[i] = step == max_steps - 1
@@ -210,7 +195,6 @@ def make_envs(env_id: str, num: int) -> gym.vector.VectorEnv:
     return gym.make_vec(gym_id, num, vectorization_mode="sync", wrappers=wrappers, max_episode_steps=max_steps)
 
 
-# --- Networks
 class StackedLinear(nn.Module):
     """`stack` linear layers as one batched matmul: (stack, N, in) -> (stack, N, out)."""
 
@@ -239,7 +223,7 @@ class MLP(nn.Module):
         self.layers = nn.ModuleList(StackedLinear(stack, *size) for size in sizes)
 
     def forward(self, obs: Tensor, x: Tensor | None = None, dropout: float = 0.0) -> Tensor:
-        """obs (stack, B, D) -> (stack, B, out), or [obs, x] with N rows x a state, (stack, B, N, E) -> (stack, B, N, out)"""
+        """obs (stack, B, D) -> (stack, B, out), or with N rows x a state, (stack, B, N, E) -> (stack, B, N, out)."""
         h = (self.layers[0](obs) if x is None else self.layers[0].on_pairs(obs, x)).relu_()
         h = h * kept_units(h, dropout) / (1 - dropout) if dropout else h
         h = self.layers[1](h).relu_()
@@ -248,7 +232,7 @@ class MLP(nn.Module):
 
 
 class SpectralNorm(nn.Module):
-    """Parametrization W / sigma(W), sigma the largest singular value of each weight in a stack (Miyato et al., 2018)."""
+    """Parametrization W / sigma(W) of a stack of weights, sigma the largest singular values (Miyato et al., 2018)."""
 
     def __init__(self, weight: Tensor):
         super().__init__()
@@ -260,21 +244,20 @@ class SpectralNorm(nn.Module):
         return weight / (self.u.mT @ weight @ self.v.mT)
 
 
-@torch.no_grad()
-def power_iteration(critic: "Critic") -> None:
-    """Bring every layer's singular vectors up to date by one step; all uses of the critic up to the next see the same."""
-    for norm, weight in ((p[0], p.original) for p in (layer.parametrizations.weight for layer in critic.layers)):
-        norm.v.copy_(normalize(norm.u.mT @ weight, dim=2))
-        norm.u.copy_(normalize(weight @ norm.v.mT, dim=1))
-
-
 class Critic(MLP):
     """A stack of Q functions, with spectral norm if wanted."""
 
     def __init__(self, stack: int, obs_dim: int, action_dim: int, hidden_dim: int = 256, spectral_norm: bool = False):
         super().__init__(stack, obs_dim + action_dim, hidden_dim, 1)
         for layer in self.layers if spectral_norm else ():
-            register_parametrization(layer, "weight", SpectralNorm(layer.weight))
+            nn.utils.parametrize.register_parametrization(layer, "weight", SpectralNorm(layer.weight))
+
+    @torch.no_grad()
+    def power_iteration(self) -> None:
+        """Bring the spectral norms up to date by one step; between steps the weights stay the same."""
+        for norm, weight in ((p[0], p.original) for p in (layer.parametrizations.weight for layer in self.layers)):
+            norm.v.copy_(nn.functional.normalize(norm.u.mT @ weight, dim=2))
+            norm.u.copy_(nn.functional.normalize(weight @ norm.v.mT, dim=1))
 
     def forward(self, obs: Tensor, action: Tensor, dropout: float = 0.0) -> Tensor:
         """Q: obs (stack, B, D) with action (stack, B, A) -> (stack, B), or action (stack, B, N, A) -> (stack, B, N)."""
@@ -308,10 +291,6 @@ class BehaviorVAE(nn.Module):
         self.encoder = MLP(stack, obs_dim + action_dim, hidden_dim, 2 * self.latent_dim)
         self.decoder = MLP(stack, obs_dim + self.latent_dim, hidden_dim, action_dim)
 
-    def sample(self, obs: Tensor, num: int) -> Tensor:
-        """Actions before the tanh, from latents clipped to likely ones: obs (stack, B, D) -> (stack, B, num, A)."""
-        return self.decoder(obs, torch.randn(*obs.shape[:2], num, self.latent_dim, device=obs.device).clamp(-0.5, 0.5))
-
     def loss(self, obs: Tensor, action: Tensor, noise: Tensor) -> Tensor:
         """Reconstruction error + 0.5 KL: obs (stack, B, D), action (stack, B, A), noise (stack, B, 2A) -> (stack,)."""
         mean, log_std = self.encoder(torch.cat([obs, action], dim=-1)).chunk(2, dim=-1)
@@ -322,7 +301,7 @@ class BehaviorVAE(nn.Module):
 
 
 def mmd(x: Tensor, y: Tensor, kernel: str, sigma: float) -> Tensor:
-    """Maximum mean discrepancy between two sets of samples, x and y (..., M, A) -> (...), with the kernel
+    """Maximum mean discrepancy of two sets of samples, x and y (..., M, A) -> (...), under the kernel
     exp(-d / (2 sigma)), d the squared Euclidean ("gaussian") or the L1 distance ("laplacian") of a pair (BEAR code)."""
 
     def mean_kernel(a: Tensor, b: Tensor) -> Tensor:
@@ -334,25 +313,16 @@ def mmd(x: Tensor, y: Tensor, kernel: str, sigma: float) -> Tensor:
     return (squared.clamp(min=0) + 1e-6).sqrt()  # 1e-6 keeps the gradient finite where the sets agree
 
 
-# --- Uncertainty
-
-
 def kept_units(h: Tensor, p: float) -> Tensor:
-    """Dropout's mask: True with probability 1 - p for every element of h.
-
-    16 random bits decide on a unit, in a sixth of the time that torch.bernoulli takes on a CPU.
-    """
+    """Dropout's mask of h's shape, True with probability 1 - p: by 16 bits a unit, in a sixth of bernoulli's time."""
     bits = torch.empty(h.numel() // 4 + 1, dtype=torch.int64, device=h.device).random_(-(2**63), None)
     return bits.view(torch.int16)[: h.numel()].view(h.shape) >= round(p * 2**16) - 2**15
 
 
 @torch.no_grad()
 def mc_dropout_variance(critic: Critic, obs: Tensor, action: Tensor, p: float, passes: int) -> Tensor:
-    """Var[Q] under dropout of rate p, from T stochastic passes (paper, section 3.1): obs (stack, N, D), action
-    (stack, N, A) -> (stack, N), the sample variance.
-
-    What no mask touches is done once: the layer before the first dropout, and the factors 1 / (1 - p).
-    """
+    """Sample variance of Q over T passes with fresh dropout of rate p (paper, section 3.1): obs (stack, N, D), action
+    (stack, N, A) -> (stack, N). What no mask touches is done once: the first layer and the factors 1 / (1 - p)."""
     weight, bias, last = critic.layers[1].weight, critic.layers[1].bias, critic.layers[2].weight
     h1 = critic.layers[0].on_pairs(obs, action.unsqueeze(2)).relu_() / (1 - p)  # (stack, N, H)
     q = torch.empty(passes, *h1.shape[:2], device=h1.device)
@@ -364,12 +334,9 @@ def mc_dropout_variance(critic: Critic, obs: Tensor, action: Tensor, p: float, p
 
 @torch.no_grad()
 def analytic_dropout_variance(critic: Critic, obs: Tensor, action: Tensor, p: float) -> Tensor:
-    """Var[Q] under dropout of rate p to first order in the masks: obs (stack, N, D), action (stack, N, A) -> (stack, N).
-
-    A mask m_j = Bernoulli(1 - p) / (1 - p) has variance p / (1 - p), so that by the delta method
-    Var[Q] = p / (1 - p) * sum_j (h_j dQ/dh_j)^2 over the units of both hidden layers, all taken without dropout. Exact
-    for a mask in front of the last layer (Postels et al., ICCV 2019, propagate variance in this way).
-    """
+    """Var[Q] under dropout of rate p by the delta method: obs (stack, N, D), action (stack, N, A) -> (stack, N). Masks
+    m_j ~ Bernoulli(1 - p) / (1 - p) have variance p / (1 - p), hence Var[Q] = p / (1 - p) * sum_j (h_j dQ/dh_j)^2 to first
+    order, over both hidden layers at the pass without dropout. (Sampling-free variance: Postels et al., ICCV 2019.)"""
     h1 = critic.layers[0].on_pairs(obs, action.unsqueeze(2)).relu_()  # (stack, N, H)
     h2 = critic.layers[1](h1).relu_()
     dq_dh2 = critic.layers[2].weight.mT  # (stack, 1, H)
@@ -379,26 +346,17 @@ def analytic_dropout_variance(critic: Critic, obs: Tensor, action: Tensor, p: fl
 
 @torch.no_grad()
 def uncertainty_weight(variance: Tensor, beta: float, clip: float, weighting: str) -> Tensor:
-    """Weight of a backup, any shape, clipped to (0, clip); without gradient (paper, section 3.2 and 4.5).
-
-    "variance": beta / Var; "std": beta / sqrt(Var) (section 4.6); "exp": exp(-beta Var) (authors' code); "none": 1.
-    """
-    if weighting == "none":
-        return torch.ones_like(variance)
-    if weighting == "exp":
-        return (-beta * variance).exp().clamp(max=clip)
-    return (beta / (variance.sqrt() if weighting == "std" else variance)).clamp(max=clip)
+    """Weight of a backup from its variance, any shape, clipped to (0, clip), without gradient (paper, equation 4)."""
+    weights = {"variance": beta / variance, "std": beta / variance.sqrt(), "exp": (-beta * variance).exp()}
+    return weights.get(weighting, torch.ones_like(variance)).clamp(max=clip)
 
 
-# --- The agent
 class Agent:
     """S agents and their data on one device. In `update`, nothing waits for a value to reach the host."""
 
-    num_critics = 2
-
     def __init__(self, args: Args, dataset: dict[str, np.ndarray], device: torch.device):
         self.args, self.data = args, [torch.as_tensor(array, device=device) for array in dataset.values()]
-        S, self.dims = args.num_seeds, (dataset["obs"].shape[1], dataset["action"].shape[1])
+        S, self.num_critics, self.dims = args.num_seeds, 2, (dataset["obs"].shape[1], dataset["action"].shape[1])
         self.actor = Actor(S, *self.dims).to(device)
         self.critic = Critic(S * self.num_critics, *self.dims, spectral_norm=args.spectral_norm).to(device)
         self.vae = BehaviorVAE(S, *self.dims).to(device)
@@ -418,11 +376,11 @@ class Agent:
 
     def q_variance(self, critic: Critic, obs: Tensor, action: Tensor) -> Tensor:
         """Var[Q1] + Var[Q2] of every seed, without gradient: obs (S, B, D), action (S, B, A) -> (S, B)."""
-        obs, action = (x.repeat_interleave(self.num_critics, 0) for x in (obs, action))
-        if self.args.variance == "mc":
-            variance = mc_dropout_variance(critic, obs, action, self.args.dropout, self.args.passes)
-        else:
-            variance = analytic_dropout_variance(critic, obs, action, self.args.dropout)
+        x = [x.repeat_interleave(self.num_critics, 0) for x in (obs, action)]
+        p, mc = self.args.dropout, self.args.variance == "mc"
+        variance = (
+            mc_dropout_variance(critic, *x, p, self.args.passes) if mc else analytic_dropout_variance(critic, *x, p)
+        )
         return variance.unflatten(0, (-1, self.num_critics)).sum(1)
 
     @torch.no_grad()
@@ -440,7 +398,7 @@ class Agent:
         """One gradient step of every network: Algorithm 1, lines 3 to 12."""
         args, device = self.args, self.step.device
         for critic in (self.critic, self.target_critic) if args.spectral_norm else ():
-            power_iteration(critic)
+            critic.power_iteration()
         # Line 3: a mini-batch of transitions for each seed.
         index = torch.randint(len(self.data[0]), (args.num_seeds, args.batch_size), device=device)
         obs, action, reward, next_obs, done = (array[index] for array in self.data)  # (S, B, ...)
@@ -466,37 +424,31 @@ class Agent:
         # Line 10: actions of the actor and of the data, before the tanh.
         actor_samples = self.actor.sample(obs, args.num_mmd_samples)  # (S, B, M, A)
         with torch.no_grad():
-            data_samples = self.vae.sample(obs, args.num_mmd_samples)
+            latent = torch.randn(*obs.shape[:2], args.num_mmd_samples, self.vae.latent_dim, device=device)
+            data_samples = self.vae.decoder(obs, latent.clamp(-0.5, 0.5))  # from likely latents alone (BEAR code)
         mmd_loss = mmd(actor_samples, data_samples, args.mmd_kernel, args.mmd_sigma)  # (S, B)
-        # Line 11: the actor maximizes weighted Q (equation 6), at one of its samples, under the constraint on MMD; alpha is its multiplier.
+        # Line 11: the actor maximizes Q, weighted (equation 5), at one of its samples, under the constraint on MMD.
         policy_action = actor_samples[:, :, 0].tanh()
         policy_q = self.q_values(self.critic, obs, policy_action).amin(1)  # (S, B)
         policy_variance = self.q_variance(self.critic, obs, policy_action)  # (S, B)
         policy_weight = uncertainty_weight(policy_variance, args.beta, args.weight_clip, args.weighting)
         use_q = self.step >= args.warmup_steps  # a tensor, not an `if`, so that a graph of the update can hold it
         alpha = self.log_alpha.exp().unsqueeze(1)
-        actor_loss = (alpha.detach() * (mmd_loss - args.mmd_threshold) - use_q * policy_weight * policy_q).mean(
-            1
-        )  # (S,)
+        excess = mmd_loss - args.mmd_threshold
+        actor_loss = (alpha.detach() * excess - use_q * policy_weight * policy_q).mean(1)  # (S,)
         self.minimize(actor_loss, self.actor_optimizer)
-        self.minimize(-(alpha * (mmd_loss.detach() - args.mmd_threshold)).mean(1), self.dual_optimizer)
+        self.minimize(-(alpha * excess.detach()).mean(1), self.dual_optimizer)
         with torch.no_grad():
             self.log_alpha.clamp_(-5, 10)
             # Line 12: the targets follow.
             targets = [*self.target_critic.parameters(), *self.target_actor.parameters()]
             torch._foreach_lerp_(targets, [*self.critic.parameters(), *self.actor.parameters()], args.tau)
-
-            metrics = {
-                "vae_loss": vae_loss,
-                "critic_loss": critic_loss,
-                "actor_loss": actor_loss,
-                "mmd": mmd_loss.mean(1),
-            }
-            metrics |= {"alpha": alpha.squeeze(1), "target_q": target_q.mean(1), "policy_q": policy_q.mean(1)}
+            self.step += 1
+            metrics = {"vae_loss": vae_loss, "critic_loss": critic_loss, "actor_loss": actor_loss, "alpha": alpha[:, 0]}
+            metrics |= {"mmd": mmd_loss.mean(1), "target_q": target_q.mean(1), "policy_q": policy_q.mean(1)}
             metrics |= {"variance": variance.mean(1), "weight": weight.mean(1), "policy_weight": policy_weight.mean(1)}
             self.metric_names, self.metric_sums = [*metrics], self.metric_sums + torch.stack([*metrics.values()])
             self.finite_updates = self.finite_updates + self.metric_sums.isfinite()  # a sum never gets finite again
-            self.step += 1
 
     @staticmethod
     def minimize(loss: Tensor, optimizer: torch.optim.Optimizer) -> None:
@@ -506,14 +458,15 @@ class Agent:
         optimizer.step()
 
     def read_metrics(self, step: int, updates: int) -> dict[str, np.ndarray]:
-        """Means (S,) over the `updates` updates up to `step`; the sums start again. Raises FloatingPointError, with the
-        name of the loss, the seed and the update, where one was not finite."""
-        means, finite = (self.metric_sums / updates).cpu().numpy(), self.finite_updates.cpu().numpy()
-        if finite.min() < updates:
-            metric, seed = np.unravel_index(finite.argmin(), finite.shape)
-            where = f"seed {seed}, update {step - updates + finite.min() + 1}"
-            raise FloatingPointError(f"{self.metric_names[metric]} is not finite ({where}); its run folder stays")
-        self.metric_sums, self.finite_updates = 0, 0
+        """Means (S,) over the last `updates`; raises FloatingPointError, with name and place, if one is not finite."""
+        (metric, seed), finite = (
+            divmod(int(self.finite_updates.argmin()), self.args.num_seeds),
+            self.finite_updates.min(),
+        )
+        if finite < updates:
+            where = f"{self.metric_names[metric]} of seed {seed}, update {step - updates + int(finite) + 1}"
+            raise FloatingPointError(f"{where}: not finite; the run folder keeps what came before")
+        means, self.metric_sums, self.finite_updates = (self.metric_sums / updates).cpu().numpy(), 0, 0
         return dict(zip(self.metric_names, means))
 
     def policy(self) -> tuple[Actor, Critic]:
@@ -524,16 +477,18 @@ class Agent:
         return self.actor, q1
 
 
-# --- Evaluation and run
+def describe(values: np.ndarray) -> str:
+    return f"{values.mean():.1f}" + (f" ± {values.std(ddof=1):.1f}" if len(values) > 1 else "")
+
+
 @torch.no_grad()
 def evaluate(actor: Actor, q1: Critic, envs: gym.vector.VectorEnv, num_candidates: int, seed: list[int]) -> np.ndarray:
-    """Returns of S * E whole episodes, one an environment: (S, E). The best by Q1 of all candidates acts (paper, section
-    4.5). Draws from a stream of its own, so that how often one evaluates changes nothing else."""
+    """Returns of S * E whole episodes, one an environment: (S, E). The best candidate by Q1 acts (paper, 4.5)."""
     S, device = len(actor.layers[0].weight), actor.layers[0].weight.device
     seed = int(np.random.SeedSequence(seed).generate_state(1)[0])
     returns, running = np.zeros(envs.num_envs), np.ones(envs.num_envs, bool)
     observations, _ = envs.reset(seed=seed)
-    with torch.random.fork_rng():
+    with torch.random.fork_rng():  # a stream of its own, so that how often one evaluates changes nothing else
         torch.manual_seed(seed)
         while running.any():
             obs = torch.as_tensor(observations, dtype=torch.float32, device=device).unflatten(0, (S, -1))
@@ -557,17 +512,8 @@ def evaluate_run(args: Args) -> dict:
         raise InputError(f"--evaluate {args.evaluate}: no policy.pt of a run ({str(error).splitlines()[0]})") from error
     envs = make_envs(env_id, saved["dims"][0] * args.eval_episodes)
     scores = normalized_score(env_id, evaluate(actor, q1, envs, args.eval_candidates, [args.seed, step]))
-    print(f"{env_id} after {step} updates, {args.eval_episodes} episodes: {describe(scores.mean(1))}")
+    print(f"{env_id} after {step} updates, {args.eval_episodes} episodes: score {describe(scores.mean(1))}")
     return {"env_id": env_id, "step": step, "scores": scores.tolist()}
-
-
-def mean_and_std(scores: np.ndarray) -> dict[str, float | None]:
-    """Mean and sample standard deviation over seeds (S,); one seed has no deviation."""
-    return {"mean": float(scores.mean()), "std": float(scores.std(ddof=1)) if len(scores) > 1 else None}
-
-
-def describe(scores: np.ndarray) -> str:
-    return f"score {scores.mean():.1f}" + (f" ± {scores.std(ddof=1):.1f}" if len(scores) > 1 else "")
 
 
 def plot_curves(history: list[dict], title: str, path: Path) -> None:
@@ -596,7 +542,6 @@ def main(args: Args) -> dict:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     torch.manual_seed(args.seed)
     agent = Agent(args, dataset, device)
-
     script = Path(__file__).stem
     run = Path("runs") / f"{args.env_id}__{script}__{args.seed}__{time.time_ns() // 1000}"
     run.mkdir(parents=True)
@@ -621,24 +566,24 @@ def main(args: Args) -> dict:
             metrics["ood_auroc"] = agent.ood_auroc(step)
             writer.add_scalar("evaluation/ood_auroc", metrics["ood_auroc"].mean(), step)
             writer.add_scalar("evaluation/score", metrics["score"].mean(), step)
+            rows = [[step, s, *(value[s] for value in metrics.values())] for s in range(args.num_seeds)]
             with open(run / "metrics.csv", "a") as file:
-                if not history:
-                    print("step", "seed", *metrics, sep=",", file=file)
-                for s in range(args.num_seeds):
-                    print(step, s, *(value[s] for value in metrics.values()), sep=",", file=file)
+                for row in rows if history else [["step", "seed", *metrics], *rows]:
+                    print(*row, sep=",", file=file)
             history.append({"step": step, **{name: value.tolist() for name, value in metrics.items()}})
             policy = {"actor": actor.state_dict(), "critic": q1.state_dict(), "dims": (args.num_seeds, *dims)}
             torch.save({"env_id": args.env_id, "step": step, **policy}, run / "policy.pt")
             plot_curves(history, f"{script} on {args.env_id}", run / "curves.png")
-            bar.set_postfix_str(describe(metrics["score"]))
-            bar.write(f"step {step}: {describe(metrics['score'])}, Q target {metrics['target_q'].mean():.1f}")
-
+            bar.set_postfix_str(f"score {describe(metrics['score'])}")
+            bar.write(f"step {step}: score {describe(metrics['score'])}, Q target {describe(metrics['target_q'])}")
     versions = {name: version(name) for name in ("torch", "numpy", "gymnasium", "gymnasium-robotics", "mujoco")}
     hardware = torch.cuda.get_device_name() if device.type == "cuda" else f"CPU, {torch.get_num_threads()} threads"
     result = {"task": args.env_id, "algorithm": script, "dataset": str(path), "transitions": len(dataset["obs"])}
     result |= {"args": vars(args), "versions": versions, "hardware": hardware, "history": history}
-    last, last_ten = np.array(history[-1]["score"]), np.mean([row["score"] for row in history[-10:]], axis=0)
-    result |= {"last": mean_and_std(last), "last_ten": mean_and_std(last_ten), "ms_per_update": 1000 * seconds / step}
+    result |= {"ms_per_update": 1000 * seconds / args.total_steps}
+    for name, rows in (("last", history[-1:]), ("last_ten", history[-10:])):  # evaluations; no choice of the best
+        scores = np.mean([row["score"] for row in rows], axis=0)  # (S,)
+        result[name] = {"mean": scores.mean(), "std": scores.std(ddof=1) if len(scores) > 1 else None}
     (run / "result.json").write_text(json.dumps(result, indent=2))
     writer.close()
     envs.close()
