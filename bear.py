@@ -313,6 +313,7 @@ class Agent:
         noise = torch.randn(*action.shape[:2], self.vae.latent_dim, device=device)
         vae_loss = self.vae.loss(obs, action, noise)  # (S,)
         self.minimize(vae_loss, self.vae_optimizer)
+
         with torch.no_grad():
             # Line 5: candidate actions of the target actor.
             candidates = self.target_actor.sample(next_obs, args.num_candidates).tanh()  # (S, B, N, A)
@@ -324,6 +325,7 @@ class Agent:
         q = self.q_values(self.critic, obs, action)  # (S, C, B)
         critic_loss = (q - target_q.unsqueeze(1)).square().mean(2).sum(1)  # (S,)
         self.minimize(critic_loss, self.critic_optimizer)
+
         # Line 10: actions of the actor and of the data, before the tanh.
         actor_samples = self.actor.sample(obs, args.num_mmd_samples)  # (S, B, M, A)
         with torch.no_grad():
@@ -339,6 +341,7 @@ class Agent:
         actor_loss = (alpha.detach() * excess - use_q * policy_q).mean(1)  # (S,)
         self.minimize(actor_loss, self.actor_optimizer)
         self.minimize(-(alpha * excess.detach()).mean(1), self.dual_optimizer)
+
         with torch.no_grad():
             self.log_alpha.clamp_(-5, 10)
             # Line 12: the targets follow.
@@ -359,12 +362,10 @@ class Agent:
 
     def read_metrics(self, step: int, updates: int) -> dict[str, np.ndarray]:
         """Means (S,) over the last `updates`; raises FloatingPointError, with name and place, if one is not finite."""
-        (metric, seed), finite = (
-            divmod(int(self.finite_updates.argmin()), self.args.num_seeds),
-            self.finite_updates.min(),
-        )
-        if finite < updates:
-            where = f"{self.metric_names[metric]} of seed {seed}, update {step - updates + int(finite) + 1}"
+        finite = self.finite_updates.cpu()
+        if finite.min() < updates:
+            metric, seed = divmod(int(finite.argmin()), self.args.num_seeds)
+            where = f"{self.metric_names[metric]} of seed {seed}, update {step - updates + int(finite.min()) + 1}"
             raise FloatingPointError(f"{where}: not finite; the run folder keeps what came before")
         means, self.metric_sums, self.finite_updates = (self.metric_sums / updates).cpu().numpy(), 0, 0
         return dict(zip(self.metric_names, means))

@@ -335,8 +335,8 @@ def mc_dropout_variance(critic: Critic, obs: Tensor, action: Tensor, p: float, p
 @torch.no_grad()
 def analytic_dropout_variance(critic: Critic, obs: Tensor, action: Tensor, p: float) -> Tensor:
     """Var[Q] under dropout of rate p by the delta method: obs (stack, N, D), action (stack, N, A) -> (stack, N). Masks
-    m_j ~ Bernoulli(1 - p) / (1 - p) have variance p / (1 - p), hence Var[Q] = p / (1 - p) * sum_j (h_j dQ/dh_j)^2 to first
-    order, over both hidden layers at the pass without dropout. (Sampling-free variance: Postels et al., ICCV 2019.)"""
+    m_j ~ Bernoulli(1 - p) / (1 - p) have variance p / (1 - p), so that Var[Q] = p / (1 - p) * sum_j (h_j dQ/dh_j)^2 to
+    first order, over both hidden layers and without dropout. (Sampling-free variance: Postels et al., ICCV 2019.)"""
     h1 = critic.layers[0].on_pairs(obs, action.unsqueeze(2)).relu_()  # (stack, N, H)
     h2 = critic.layers[1](h1).relu_()
     dq_dh2 = critic.layers[2].weight.mT  # (stack, 1, H)
@@ -406,6 +406,7 @@ class Agent:
         noise = torch.randn(*action.shape[:2], self.vae.latent_dim, device=device)
         vae_loss = self.vae.loss(obs, action, noise)  # (S,)
         self.minimize(vae_loss, self.vae_optimizer)
+
         with torch.no_grad():
             # Line 5: candidate actions of the target actor.
             candidates = self.target_actor.sample(next_obs, args.num_candidates).tanh()  # (S, B, N, A)
@@ -421,6 +422,7 @@ class Agent:
         q = self.q_values(self.critic, obs, action, args.dropout)  # (S, C, B)
         critic_loss = (weight.unsqueeze(1) * (q - target_q.unsqueeze(1)).square()).mean(2).sum(1)  # (S,)
         self.minimize(critic_loss, self.critic_optimizer)
+
         # Line 10: actions of the actor and of the data, before the tanh.
         actor_samples = self.actor.sample(obs, args.num_mmd_samples)  # (S, B, M, A)
         with torch.no_grad():
@@ -438,6 +440,7 @@ class Agent:
         actor_loss = (alpha.detach() * excess - use_q * policy_weight * policy_q).mean(1)  # (S,)
         self.minimize(actor_loss, self.actor_optimizer)
         self.minimize(-(alpha * excess.detach()).mean(1), self.dual_optimizer)
+
         with torch.no_grad():
             self.log_alpha.clamp_(-5, 10)
             # Line 12: the targets follow.
@@ -459,12 +462,10 @@ class Agent:
 
     def read_metrics(self, step: int, updates: int) -> dict[str, np.ndarray]:
         """Means (S,) over the last `updates`; raises FloatingPointError, with name and place, if one is not finite."""
-        (metric, seed), finite = (
-            divmod(int(self.finite_updates.argmin()), self.args.num_seeds),
-            self.finite_updates.min(),
-        )
-        if finite < updates:
-            where = f"{self.metric_names[metric]} of seed {seed}, update {step - updates + int(finite) + 1}"
+        finite = self.finite_updates.cpu()
+        if finite.min() < updates:
+            metric, seed = divmod(int(finite.argmin()), self.args.num_seeds)
+            where = f"{self.metric_names[metric]} of seed {seed}, update {step - updates + int(finite.min()) + 1}"
             raise FloatingPointError(f"{where}: not finite; the run folder keeps what came before")
         means, self.metric_sums, self.finite_updates = (self.metric_sums / updates).cpu().numpy(), 0, 0
         return dict(zip(self.metric_names, means))
