@@ -39,7 +39,7 @@ from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm
 
 
-class InputError(ValueError):
+class InputError(Exception):
     """Arguments or data that cannot be used. The command line prints it as one line and exits with 2."""
 
 
@@ -78,12 +78,12 @@ class Args:
     evaluate: str | None = None  # run folder: evaluate its policy.pt over --eval-episodes, train nothing
 
     def __post_init__(self) -> None:
-        ranges = {"seed": (0, 2**32 - 1), "warmup_steps": (0, 1e9), "mmd_sigma": (1e-3, 1e9)}
-        ranges |= {"gamma": (0, 1), "tau": (0, 1), "lmbda": (0, 1), "dropout": (0, 0.99), "passes": (2, 1e9)}
+        ranges = {"seed": (0, 2**32 - 1), "warmup_steps": (0, 10**9), "mmd_sigma": (1e-3, 10**9)}
+        ranges |= {"gamma": (0, 1), "tau": (0, 1), "lmbda": (0, 1), "dropout": (0, 0.99), "passes": (2, 10**9)}
         for name, value in vars(self).items():
-            low, high = ranges.get(name, (1 if isinstance(value, int) else 0, 1e9))
+            low, high = ranges.get(name, (1 if isinstance(value, int) else 0, 10**9))
             if type(value) in (int, float) and not low <= value <= high:
-                raise InputError(f"--{name.replace('_', '-')} {value}: must be from {low} to {high:g}")
+                raise InputError(f"--{name.replace('_', '-')} {value}: must be from {low} to {high}")
         if self.mmd_kernel == "auto":
             self.mmd_kernel = "laplacian" if self.env_id.startswith(("hopper", "walker2d")) else "gaussian"
         if self.spectral_norm is None:
