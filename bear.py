@@ -11,7 +11,7 @@ Kumar et al., "Stabilizing Off-Policy Q-Learning via Bootstrapping Error Reducti
 Wu et al., "Uncertainty Weighted Actor-Critic for Offline Reinforcement Learning" (ICML 2021). `Agent.update` is Wu's
 Algorithm 1 without its coloured parts, which `diff bear.py uwac.py` shows.
 
-    python bear.py --env-id door-demo --total-steps 3000 --warmup-steps 2000 --eval-every 500
+    python bear.py --env-id door-demo --total-steps 2000 --eval-every 500
 
 Shapes: S seeds trained together, C critics, B batch, N sampled actions, M samples for MMD, D observation size, A action
 size; `stack` is S, or S * C for the critics.
@@ -313,7 +313,6 @@ class Agent:
         noise = torch.randn(*action.shape[:2], self.vae.latent_dim, device=device)
         vae_loss = self.vae.loss(obs, action, noise)  # (S,)
         self.minimize(vae_loss, self.vae_optimizer)
-
         with torch.no_grad():
             # Line 5: candidate actions of the target actor.
             candidates = self.target_actor.sample(next_obs, args.num_candidates).tanh()  # (S, B, N, A)
@@ -419,7 +418,7 @@ def evaluate_run(args: Args) -> dict:
 
 def plot_curves(history: list[dict], title: str, path: Path) -> None:
     """The paper's curves, score and mean Q target over updates: a thin line a seed, their mean, a band of ± std."""
-    figure, steps = Figure(figsize=(9, 3.5), layout="constrained"), [row["step"] for row in history]
+    figure, steps = Figure(figsize=(9, 3.5), layout="constrained"), [row["step"] / 1000 for row in history]
     figure.suptitle(title)
     for axes, name, label in zip(figure.subplots(1, 2), ("score", "target_q"), ("normalized score", "mean Q target")):
         values = np.array([row[name] for row in history])  # (evaluations, S)
@@ -427,7 +426,7 @@ def plot_curves(history: list[dict], title: str, path: Path) -> None:
         axes.plot(steps, values, color="0.6", linewidth=0.6)
         axes.fill_between(steps, mean - std, mean + std, color="#0072B2", alpha=0.2, linewidth=0)
         axes.plot(steps, mean, color="#0072B2", marker="o", markersize=3)
-        axes.set(xlabel="updates", ylabel=label)
+        axes.set(xlabel="thousand updates", ylabel=label)
     figure.savefig(path, dpi=150)
 
 
@@ -449,7 +448,6 @@ def main(args: Args) -> dict:
     (run / "args.json").write_text(json.dumps(vars(args), indent=2))
     writer = SummaryWriter(run)
     print(f"{script}: {args.env_id}, {len(dataset['obs'])} transitions of {path}, on {device}, into {run}")
-
     history, last_read, seconds = [], 0, 0.0
     for step in (bar := tqdm(range(1, args.total_steps + 1), unit="updates", disable=None)):
         start = time.perf_counter()
@@ -479,7 +477,7 @@ def main(args: Args) -> dict:
     hardware = torch.cuda.get_device_name() if device.type == "cuda" else f"CPU, {torch.get_num_threads()} threads"
     result = {"task": args.env_id, "algorithm": script, "dataset": str(path), "transitions": len(dataset["obs"])}
     result |= {"args": vars(args), "versions": versions, "hardware": hardware, "history": history}
-    result |= {"ms_per_update": 1000 * seconds / args.total_steps}
+    result["ms_per_update"] = 1000 * seconds / args.total_steps
     for name, rows in (("last", history[-1:]), ("last_ten", history[-10:])):  # evaluations; no choice of the best
         scores = np.mean([row["score"] for row in rows], axis=0)  # (S,)
         result[name] = {"mean": scores.mean(), "std": scores.std(ddof=1) if len(scores) > 1 else None}

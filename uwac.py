@@ -11,7 +11,7 @@ Wu et al., "Uncertainty Weighted Actor-Critic for Offline Reinforcement Learning
 weights beta / Var[Q] on all that bootstraps, Var[Q] being the critics' variance under dropout. `Agent.update` is the
 paper's Algorithm 1, and `diff bear.py uwac.py` shows what is coloured there.
 
-    python uwac.py --env-id door-demo --total-steps 3000 --warmup-steps 2000 --eval-every 500 --variance analytic
+    python uwac.py --env-id door-demo --total-steps 2000 --eval-every 500 --variance analytic
 
 Shapes: S seeds trained together, C critics, B batch, N sampled actions, M samples for MMD, D observation size, A action
 size, T stochastic passes, H hidden units; `stack` is S, or S * C for the critics.
@@ -66,7 +66,7 @@ class Args:
     dual_lr: float = 1e-3  # learning rate of log alpha (BEAR code)
     beta: float = 1.6  # weight beta / Var[Q] of a backup (paper, section 4.5: 0.8, 1.6 or 2.5)
     dropout: float = 0.1  # rate after each hidden ReLU of the critics (authors' code)
-    variance: Literal["mc", "analytic"] = "mc"  # Var[Q] from stochastic passes (Algorithm 1) or by the delta method
+    variance: Literal["mc", "analytic"] = "mc"  # Var[Q] from stochastic passes (Algorithm 1) or from moments
     passes: int = 100  # T, stochastic passes of mc (paper, Algorithm 1)
     weighting: Literal["variance", "std", "exp", "none"] = "variance"  # exp is the authors' code's
     weight_clip: float = 1.5  # upper limit of the weight (paper, section 4.5)
@@ -236,12 +236,10 @@ class SpectralNorm(nn.Module):
 
     def __init__(self, weight: Tensor):
         super().__init__()
-        u, _, v = torch.linalg.svd(weight.detach(), full_matrices=False)
-        self.register_buffer("u", u[:, :, :1].clone())  # (stack, in, 1)
-        self.register_buffer("v", v[:, :1].clone())  # (stack, 1, out)
+        self.register_buffer("u", torch.linalg.svd(weight.detach(), full_matrices=False).U[:, :, :1].clone())
 
     def forward(self, weight: Tensor) -> Tensor:
-        return weight / (self.u.mT @ weight @ self.v.mT)
+        return weight / (self.u.mT @ weight).norm(dim=2, keepdim=True)
 
 
 class Critic(MLP):
@@ -255,9 +253,8 @@ class Critic(MLP):
     @torch.no_grad()
     def power_iteration(self) -> None:
         """Bring the spectral norms up to date by one step; between steps the weights stay the same."""
-        for norm, weight in ((p[0], p.original) for p in (layer.parametrizations.weight for layer in self.layers)):
-            norm.v.copy_(nn.functional.normalize(norm.u.mT @ weight, dim=2))
-            norm.u.copy_(nn.functional.normalize(weight @ norm.v.mT, dim=1))
+        for p in (layer.parametrizations.weight for layer in self.layers):
+            p[0].u.copy_(nn.functional.normalize(p.original @ (p.original.mT @ p[0].u), dim=1))
 
     def forward(self, obs: Tensor, action: Tensor, dropout: float = 0.0) -> Tensor:
         """Q: obs (stack, B, D) with action (stack, B, A) -> (stack, B), or action (stack, B, N, A) -> (stack, B, N)."""
@@ -334,14 +331,19 @@ def mc_dropout_variance(critic: Critic, obs: Tensor, action: Tensor, p: float, p
 
 @torch.no_grad()
 def analytic_dropout_variance(critic: Critic, obs: Tensor, action: Tensor, p: float) -> Tensor:
-    """Var[Q] under dropout of rate p by the delta method: obs (stack, N, D), action (stack, N, A) -> (stack, N). Masks
-    m_j ~ Bernoulli(1 - p) / (1 - p) have variance p / (1 - p), so that Var[Q] = p / (1 - p) * sum_j (h_j dQ/dh_j)^2 to
-    first order, over both hidden layers and without dropout. (Sampling-free variance: Postels et al., ICCV 2019.)"""
-    h1 = critic.layers[0].on_pairs(obs, action.unsqueeze(2)).relu_()  # (stack, N, H)
-    h2 = critic.layers[1](h1).relu_()
-    dq_dh2 = critic.layers[2].weight.mT  # (stack, 1, H)
-    dq_dh1 = torch.bmm((h2 > 0) * dq_dh2, critic.layers[1].weight.mT)
-    return p / (1 - p) * ((h1 * dq_dh1).square().sum(-1) + (h2 * dq_dh2).square().sum(-1))
+    """Var[Q] under dropout of rate p without sampling: obs (stack, N, D), action (stack, N, A) -> (stack, N). The first
+    masks, of variance r = p / (1 - p) each, make the second layer's inputs z nearly normal: mean, mean square and slope
+    P(z > 0) of relu(z) follow. What the slopes pass on adds up over units, the rest counts unit by unit, and the second
+    masks add r E[relu(z)^2]. Exact where no z comes near 0 under the masks."""
+    r, weight, last = p / (1 - p), critic.layers[1].weight, critic.layers[2].weight.mT  # (stack, 1, H)
+    h = critic.layers[0].on_pairs(obs, action.unsqueeze(2)).relu_()  # (stack, N, H)
+    z, std = critic.layers[1](h), (r * torch.bmm(h.square(), weight.square())).sqrt_().clamp_(min=1e-12)
+    t = (z / std).clamp_(-8, 8)  # further out only denormal numbers would change, which are slow
+    slope, density = 0.5 + 0.5 * torch.erf(t / 2**0.5), std * (-0.5 * t.square()).exp() / (2 * np.pi) ** 0.5
+    mean, mean_square = z * slope + density, (z.square() + std.square()) * slope + z * density
+    passed_on = (h * torch.bmm(slope * last, weight.mT)).square()
+    rest = ((1 + r) * mean_square - mean.square() - (slope * std).square()) * last.square()
+    return (r * passed_on.sum(-1) + rest.sum(-1)).clamp(min=0)  # rounding may leave less where p is 0
 
 
 @torch.no_grad()
@@ -406,7 +408,6 @@ class Agent:
         noise = torch.randn(*action.shape[:2], self.vae.latent_dim, device=device)
         vae_loss = self.vae.loss(obs, action, noise)  # (S,)
         self.minimize(vae_loss, self.vae_optimizer)
-
         with torch.no_grad():
             # Line 5: candidate actions of the target actor.
             candidates = self.target_actor.sample(next_obs, args.num_candidates).tanh()  # (S, B, N, A)
@@ -519,7 +520,7 @@ def evaluate_run(args: Args) -> dict:
 
 def plot_curves(history: list[dict], title: str, path: Path) -> None:
     """The paper's curves, score and mean Q target over updates: a thin line a seed, their mean, a band of ± std."""
-    figure, steps = Figure(figsize=(9, 3.5), layout="constrained"), [row["step"] for row in history]
+    figure, steps = Figure(figsize=(9, 3.5), layout="constrained"), [row["step"] / 1000 for row in history]
     figure.suptitle(title)
     for axes, name, label in zip(figure.subplots(1, 2), ("score", "target_q"), ("normalized score", "mean Q target")):
         values = np.array([row[name] for row in history])  # (evaluations, S)
@@ -527,7 +528,7 @@ def plot_curves(history: list[dict], title: str, path: Path) -> None:
         axes.plot(steps, values, color="0.6", linewidth=0.6)
         axes.fill_between(steps, mean - std, mean + std, color="#0072B2", alpha=0.2, linewidth=0)
         axes.plot(steps, mean, color="#0072B2", marker="o", markersize=3)
-        axes.set(xlabel="updates", ylabel=label)
+        axes.set(xlabel="thousand updates", ylabel=label)
     figure.savefig(path, dpi=150)
 
 
@@ -549,7 +550,6 @@ def main(args: Args) -> dict:
     (run / "args.json").write_text(json.dumps(vars(args), indent=2))
     writer = SummaryWriter(run)
     print(f"{script}: {args.env_id}, {len(dataset['obs'])} transitions of {path}, on {device}, into {run}")
-
     history, last_read, seconds = [], 0, 0.0
     for step in (bar := tqdm(range(1, args.total_steps + 1), unit="updates", disable=None)):
         start = time.perf_counter()
@@ -581,7 +581,7 @@ def main(args: Args) -> dict:
     hardware = torch.cuda.get_device_name() if device.type == "cuda" else f"CPU, {torch.get_num_threads()} threads"
     result = {"task": args.env_id, "algorithm": script, "dataset": str(path), "transitions": len(dataset["obs"])}
     result |= {"args": vars(args), "versions": versions, "hardware": hardware, "history": history}
-    result |= {"ms_per_update": 1000 * seconds / args.total_steps}
+    result["ms_per_update"] = 1000 * seconds / args.total_steps
     for name, rows in (("last", history[-1:]), ("last_ten", history[-10:])):  # evaluations; no choice of the best
         scores = np.mean([row["score"] for row in rows], axis=0)  # (S,)
         result[name] = {"mean": scores.mean(), "std": scores.std(ddof=1) if len(scores) > 1 else None}

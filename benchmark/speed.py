@@ -2,20 +2,21 @@
 
     python benchmark/speed.py
 
-Each version stands beside its floor: the time in which this machine, in this run, could do the matrix products that the
-update cannot do without. The sizes are door-human's (D = 39, A = 28), the data are random numbers, the machine should
-have nothing else to do. All versions are timed in turns, round after round, so that a machine that slows down slows all
-of them; a ratio is the median of the rounds' ratios. Shape letters as in uwac.py.
+Each version stands beside its floor, the time that the matrix products which its update cannot do without would take at
+the rate measured in the same run. Sizes are door-human's, data are random numbers, and the machine should have nothing
+else to do. The versions take turns, round after round, so that what slows the machine down slows all of them; ratios are
+medians of the rounds' ratios. Each version has a process of its own, as in a run: what one leaves behind in the memory
+allocator can speed another up by a tenth. Shape letters as in uwac.py.
 """
 
 import json
 import platform
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
 from itertools import pairwise
+from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
 
@@ -23,75 +24,106 @@ import numpy as np
 import torch
 import tyro
 from torch import Tensor
-from torch.nn import functional as F
+from torch.nn.functional import dropout
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import bear
 import uwac
 
-OBS_DIM, ACTION_DIM, NUM_CRITICS, TRANSITIONS = 39, 28, 2, 10_000
-TARGETS = {  # of ratios: at most, or at least
-    ("BEAR", "BEAR, floor"): "<= 1.7",
+OBS_DIM, ACTION_DIM, NUM_CRITICS = 39, 28, 2
+VERSIONS = {  # updates in a round
+    "BEAR": 10,
+    "UWAC analytic": 10,
+    "UWAC mc": 3,
+    "UWAC literal": 1,  # all T passes as one batch, as in the authors' code
+    "UWAC literal, pass by pass": 1,  # kinder to memory and caches
+}
+TARGETS = {
+    ("BEAR", "BEAR's floor"): "<= 1.7",
     ("UWAC analytic", "BEAR"): "<= 1.15",
     ("UWAC mc", "BEAR"): "<= 4",
     ("UWAC literal", "UWAC analytic"): ">= 40",
+    ("UWAC literal, pass by pass", "UWAC analytic"): "",
 }
 
 
 @dataclass
 class Args:
     threads: int = 2  # CPU threads of torch
-    repetitions: int = 9  # rounds; the literal version, at seconds an update, sits out two of three
+    repetitions: int = 9  # rounds; the literal versions, at seconds an update, take part in every third
     num_seeds: int = 1  # S, agents trained side by side
     batch_size: int = 256  # B, transitions in a mini-batch
-    json: Path | None = None  # where to write every time, the hardware and the versions
+    json: Path | None = None  # file for all times, FLOPs, hardware and versions
 
 
 class LiteralAgent(uwac.Agent):
-    """UWAC as one would first write it down: every pass runs the whole critic, on all N candidates."""
+    """UWAC with the variance as the text has it: every pass runs both critics from the input, on all N candidates."""
 
-    def q_values(self, critic: uwac.Critic, obs: Tensor, action: Tensor, dropout: float = 0.0) -> Tensor:
-        if action.dim() == 4:  # (S, B, N, A): the candidates among which `update` then takes the best
+    passes_at_once = 1
+
+    def q_values(self, critic: uwac.Critic, obs: Tensor, action: Tensor, *rest: float) -> Tensor:
+        if action.dim() == 4:  # (S, B, N, A): the candidates, of which `update` then passes the best to `q_variance`
             self.candidates = action
-        return super().q_values(critic, obs, action, dropout)
+        return super().q_values(critic, obs, action, *rest)
 
     @torch.no_grad()
     def q_variance(self, critic: uwac.Critic, obs: Tensor, action: Tensor) -> Tensor:
-        """As in uwac.py: the variances of all candidates, of which that of `action` is taken; in the actor's loss, that
-        of `action` alone."""
-        at_target = critic is self.target_critic
-        actions = self.candidates if at_target else action.unsqueeze(2)  # (S, B, N, A)
-        pairs = torch.cat([obs.unsqueeze(2).expand(-1, -1, actions.shape[2], -1), actions], dim=-1)
-        pairs = pairs.flatten(1, 2).repeat_interleave(NUM_CRITICS, 0)  # (S * C, B * N, D + A)
-        variance = self.stochastic_q(critic, pairs).var(0)  # (S * C, B * N)
+        """As uwac.Agent's. In the actor's loss there are no other candidates than `action`."""
+        actions = self.candidates if critic is self.target_critic else action.unsqueeze(2)  # (S, B, N, A)
+        pairs = torch.cat([obs.unsqueeze(2).expand(-1, -1, actions.shape[2], -1), actions], dim=-1).flatten(1, 2)
+        pairs = pairs.repeat_interleave(NUM_CRITICS, 0)  # (S * C, B * N, D + A)
+        passes = torch.arange(self.args.passes).split(self.passes_at_once)
+        variance = torch.cat([self.stochastic_q(critic, pairs, len(part)) for part in passes], dim=1).var(1)
         variance = variance.unflatten(0, (-1, NUM_CRITICS)).sum(1).unflatten(1, actions.shape[1:3])  # (S, B, N)
         taken = (actions == action.unsqueeze(2)).all(-1).int().argmax(-1, keepdim=True)
         return variance.take_along_dim(taken, 2).squeeze(2)
 
-    def stochastic_q(self, critic: uwac.Critic, pairs: Tensor) -> Tensor:
-        """T passes: (S * C, B * N, D + A) -> (T, S * C, B * N)."""
-        (w1, b1), (w2, b2), (w3, b3) = ((layer.weight, layer.bias) for layer in critic.layers)
-        q = []
-        for _ in range(self.args.passes):  # one by one, which takes less memory than all at once, and less time
-            h = F.dropout(torch.relu(torch.bmm(pairs, w1) + b1), self.args.dropout)
-            h = F.dropout(torch.relu(torch.bmm(h, w2) + b2), self.args.dropout)
-            q.append((torch.bmm(h, w3) + b3).squeeze(2))
-        return torch.stack(q)
+    def stochastic_q(self, critic: uwac.Critic, pairs: Tensor, passes: int) -> Tensor:
+        """(S * C, B * N, D + A) -> (S * C, passes, B * N)."""
+        first, second, last = critic.layers
+        h = dropout(torch.relu(torch.bmm(pairs.repeat(1, passes, 1), first.weight) + first.bias), self.args.dropout)
+        h = dropout(torch.relu(torch.bmm(h, second.weight) + second.bias), self.args.dropout)
+        return (torch.bmm(h, last.weight) + last.bias).view(len(pairs), passes, -1)
 
 
-def count_flops(version: str, args: uwac.Args) -> dict[str, int]:
-    """Matrix products of one update, part by part: the least that its definition needs, nothing twice.
+def start_worker(version: str, args: Args) -> None:
+    global agent  # the one of this process
+    torch.set_num_threads(args.threads)
+    shapes = {"obs": (OBS_DIM,), "action": (ACTION_DIM,), "reward": (), "next_obs": (OBS_DIM,), "done": ()}
+    rng = np.random.default_rng(0)
+    dataset = {name: rng.uniform(-1, 1, (10_000, *shape)).astype(np.float32) for name, shape in shapes.items()}
+    dataset["done"][:] = 0
+    sizes = {"env_id": "door-human", "num_seeds": args.num_seeds, "batch_size": args.batch_size}
+    torch.manual_seed(0)
+    if version == "BEAR":
+        agent = bear.Agent(bear.Args(**sizes), dataset, torch.device("cpu"))
+    else:
+        script_args = uwac.Args(**sizes, variance="analytic" if version == "UWAC analytic" else "mc")
+        agent = (LiteralAgent if "literal" in version else uwac.Agent)(script_args, dataset, torch.device("cpu"))
+    if version == "UWAC literal":  # as many as fit into 256,000 rows, which take 2.5 GB
+        agent.passes_at_once = max(1, 256_000 // (args.num_seeds * args.batch_size * script_args.num_candidates))
+    agent.update()  # the first one also allocates memory
 
-    Left out is what is small beside them: the kernels of MMD and spectral norm's products with a vector.
-    """
-    D, A, L, H, V = OBS_DIM, ACTION_DIM, 2 * ACTION_DIM, 256, 750  # L: latent size; H, V: hidden units, of the VAE
-    S, C, B, T = args.num_seeds, NUM_CRITICS, args.batch_size, args.passes
-    N, M = args.num_candidates, args.num_mmd_samples
+
+def time_updates(count: int) -> float:
+    """Milliseconds of one of this process's updates, the mean of `count`."""
+    start = time.perf_counter()
+    for _ in range(count):
+        agent.update()
+    return 1000 * (time.perf_counter() - start) / count
+
+
+def count_flops(version: str, args: Args) -> dict[str, int]:
+    """Matrix products of one update, part by part: the least that the algorithm needs, none of them twice. Left out is
+    what is small beside them: the kernels of MMD, and the products with vectors of spectral norm."""
+    D, A, L, H, V = OBS_DIM, ACTION_DIM, 2 * ACTION_DIM, 256, 750  # L: latent size; H, V: hidden units, V in the VAE
+    settings = uwac.Args(env_id="door-human")
+    B, C, N, M, T = args.batch_size, NUM_CRITICS, settings.num_candidates, settings.num_mmd_samples, settings.passes
 
     def flops(rows: int, *sizes: int) -> int:
-        """A network from its first size to its last, two FLOPs a weight and row. The gradient of the weights costs the
-        same; that of the input too, from the last size down to the first that needs it."""
-        return S * 2 * rows * sum(a * b for a, b in pairwise(sizes))
+        """A network from the first size to the last, two FLOPs a weight and row. The gradient of its weights costs the
+        same, and so does that of its input, from the last size back to the first one that needs it."""
+        return args.num_seeds * 2 * rows * sum(a * b for a, b in pairwise(sizes))
 
     parts = {
         "VAE encoder": 2 * flops(B, D + A, V, V, 2 * L) + flops(B, V, V, 2 * L),
@@ -103,104 +135,68 @@ def count_flops(version: str, args: uwac.Args) -> dict[str, int]:
         "VAE samples": flops(B, D, V) + flops(B * M, L, V, V, A),
         "Q of the policy": C * (flops(B, D + A, H, H, 1) + flops(B, A, H, H, 1)),
     }
-    # Both variances, in the target and for the policy, start from hidden layers that are known from above.
-    if version == "UWAC analytic":
-        parts["variance"] = 2 * C * flops(B, H, H)
-    elif version == "UWAC mc":
-        parts["variance"] = 2 * C * T * flops(B, H, H, 1)
-    elif version == "UWAC literal":
-        parts["variance"] = C * T * flops(B * N + B, D + A, H, H, 1)
-    return parts
-
-
-def processor() -> str:
-    """The CPU's name where the system tells it."""
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
-    names = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
-
-
-def make_agents(args: Args) -> dict[str, bear.Agent | uwac.Agent]:
-    dataset = {"obs": (OBS_DIM,), "action": (ACTION_DIM,), "reward": (), "next_obs": (OBS_DIM,), "done": ()}
-    rng = np.random.default_rng(0)
-    dataset = {name: rng.uniform(-1, 1, (TRANSITIONS, *shape)).astype(np.float32) for name, shape in dataset.items()}
-    dataset["done"][:] = 0
-    torch.manual_seed(0)
-    shared = {"env_id": "door-human", "num_seeds": args.num_seeds, "batch_size": args.batch_size}
-    return {
-        "BEAR": bear.Agent(bear.Args(**shared), dataset, torch.device("cpu")),
-        "UWAC analytic": uwac.Agent(uwac.Args(**shared, variance="analytic"), dataset, torch.device("cpu")),
-        "UWAC mc": uwac.Agent(uwac.Args(**shared), dataset, torch.device("cpu")),
-        "UWAC literal": LiteralAgent(uwac.Args(**shared), dataset, torch.device("cpu")),
+    variance = {  # in the target and for the policy; both begin at hidden layers that are known from above
+        "BEAR": 0,
+        "UWAC analytic": 2 * C * 2 * flops(B, H, H),
+        "UWAC mc": 2 * C * T * flops(B, H, H, 1),
     }
-
-
-def seconds(call: Callable[[], object], count: int) -> float:
-    """Time of one call, the mean of `count`."""
-    start = time.perf_counter()
-    for _ in range(count):
-        call()
-    return (time.perf_counter() - start) / count
+    return parts | {"variance": variance.get(version, C * T * flops(B * N + B, D + A, H, H, 1))}
 
 
 def product_rate() -> float:
-    """FLOPs a second of a large float32 matrix product: the best of several, the decoder's widest and a square one."""
+    """GFLOP/s of a large float32 matrix product: the best of several, the decoder's widest and a square one."""
     rates = []
     for rows, inner, columns in [(2560, 750, 750), (2048, 2048, 2048)] * 5:
-        a, b, out = torch.randn(rows, inner), torch.randn(inner, columns), torch.empty(rows, columns)
-        rates.append(2 * rows * inner * columns / seconds(partial(torch.mm, a, b, out=out), 2))
+        a, b, out = torch.randn(rows, inner), torch.randn(inner, columns), torch.zeros(rows, columns)
+        start = time.perf_counter()
+        torch.mm(a, b, out=out)
+        rates.append(2 * rows * inner * columns / (time.perf_counter() - start) / 1e9)
     return max(rates)
 
 
-def measure(agents: dict[str, bear.Agent], flops: dict[str, int], repetitions: int) -> list[dict[str, float]]:
-    """For each round: ms of an update of each version, ms of its floor, and the rate behind the floors."""
-    updates = {"BEAR": 10, "UWAC analytic": 10, "UWAC mc": 3, "UWAC literal": 1}  # in a round
-    for agent in agents.values():
-        agent.update()  # the first one also allocates memory
+def measure(args: Args) -> list[dict[str, float]]:
+    """For each round: ms of an update of each version that takes part, ms of each floor, and the rate behind these."""
+    spawn = get_context("spawn")
+    workers = {name: ProcessPoolExecutor(1, spawn, start_worker, (name, args)) for name in VERSIONS}
+    for worker in workers.values():  # so that none is still starting when the clock runs
+        worker.submit(time_updates, 1).result()
     rounds = []
-    for i in range(repetitions):
-        rate = product_rate()
-        times = {"GFLOP/s": rate / 1e9} | {f"{name}, floor": 1000 * flops[name] / rate for name in agents}
-        for name, agent in agents.items():
-            if i % 3 == 0 or name != "UWAC literal":
-                times[name] = 1000 * seconds(agent.update, updates[name])
+    for i in range(args.repetitions):
+        times = {"GFLOP/s": product_rate()}
+        for name, updates in VERSIONS.items():
+            times[f"{name}'s floor"] = sum(count_flops(name, args).values()) / times["GFLOP/s"] / 1e6
+            if i % 3 == 0 or "literal" not in name:
+                times[name] = workers[name].submit(time_updates, updates).result()
         rounds.append(times)
     return rounds
 
 
-def spread(values: list[float], digits: int) -> str:
-    return f"{median(values):.{digits}f} ({min(values):.{digits}f} to {max(values):.{digits}f})"
-
-
 def main(args: Args) -> None:
     torch.set_num_threads(args.threads)
-    agents = make_agents(args)
-    parts = {name: count_flops(name, agents["UWAC mc"].args) for name in agents}
-    rounds = measure(agents, {name: sum(flops.values()) for name, flops in parts.items()}, args.repetitions)
+    rounds = measure(args)
 
-    def times(name: str) -> list[float]:
-        return [row[name] for row in rounds if name in row]
+    def spread(digits: int, name: str, other: str | None = None) -> str:
+        values = [row[name] / (row[other] if other else 1) for row in rounds if name in row]
+        return f"{median(values):.{digits}f} ({min(values):.{digits}f} to {max(values):.{digits}f})"
 
-    def ratios(name: str, other: str) -> list[float]:
-        return [row[name] / row[other] for row in rounds if name in row]
-
-    machine = {"processor": processor(), "threads": args.threads, "python": platform.python_version()}
-    machine["torch"] = torch.__version__
-    print(*(f"{key} {value}" for key, value in machine.items()), sep=", ", end="; ")
-    print(f"S = {args.num_seeds}, B = {args.batch_size}; products at {spread(times('GFLOP/s'), 0)} GFLOP/s")
-    print(f"Medians (and ranges) of {args.repetitions} rounds, {len(times('UWAC literal'))} for the literal version.\n")
+    info = Path("/proc/cpuinfo")  # knows the CPU's name, where it exists
+    lines = info.read_text().splitlines() if info.exists() else []
+    cpu = next((line.split(": ")[1] for line in lines if line.startswith("model name")), platform.machine())
+    machine = {"cpu": cpu, "torch": torch.__version__, "python": platform.python_version()}
+    print(*(f"{name} {value}" for name, value in machine.items()), sep=", ", end="; ")
+    print(*(f"{name} {value}" for name, value in asdict(args).items() if name != "json"), sep=", ")
+    print(f"Medians (and ranges); matrix products at {spread(0, 'GFLOP/s')} GFLOP/s.\n")
     print("| version | ms per update | GFLOP | floor, ms | over its floor |\n|---|---|---|---|---|")
-    for name in agents:
-        floor, gflop = f"{name}, floor", sum(parts[name].values()) / 1e9
-        columns = [spread(times(name), 1), f"{gflop:.2f}", spread(times(floor), 1), spread(ratios(name, floor), 2)]
-        print("|", " | ".join([name, *columns]), "|")
+    for name in VERSIONS:
+        gflop, floor = sum(count_flops(name, args).values()) / 1e9, f"{name}'s floor"
+        print(f"| {name} | {spread(1, name)} | {gflop:.2f} | {spread(1, floor)} | {spread(2, name, floor)} |")
     print("\n| ratio | measured | target |\n|---|---|---|")
     for (name, other), target in TARGETS.items():
-        print(f"| {name} / {other.removeprefix('BEAR, ')} | {spread(ratios(name, other), 2)} | {target} |")
+        print(f"| {name} / {other} | {spread(2, name, other)} | {target} |")
     if args.json:
-        args.json.parent.mkdir(parents=True, exist_ok=True)
-        args.json.write_text(json.dumps({"machine": machine, "flops": parts, "rounds": rounds}, indent=2))
+        flops = {name: count_flops(name, args) for name in VERSIONS}
+        result = {"machine": machine, "args": asdict(args), "flops": flops, "rounds": rounds}
+        args.json.write_text(json.dumps(result, indent=2, default=str))
 
 
 if __name__ == "__main__":
