@@ -202,7 +202,7 @@ class StackedLinear(nn.Module):
         """The layer on [obs, x] for N rows x a state: obs (stack, B, D), x (stack, B, N, E) -> (stack, B * N, out)."""
         weight_obs, weight_x = self.weight.split((obs.shape[-1], x.shape[-1]), dim=1)
         of_obs = torch.baddbmm(self.bias, obs, weight_obs).unsqueeze(2)  # the same for all N, so it is taken once
-        return (torch.bmm(x.flatten(1, 2), weight_x).unflatten(1, x.shape[1:3]) + of_obs).flatten(1, 2)
+        return torch.bmm(x.flatten(1, 2), weight_x).unflatten(1, x.shape[1:3]).add_(of_obs).flatten(1, 2)
 
 
 class MLP(nn.Module):
@@ -288,7 +288,7 @@ class Agent:
         S, self.num_critics, self.dims = args.num_seeds, 2, (dataset["obs"].shape[1], dataset["action"].shape[1])
         self.actor = Actor(S, *self.dims).to(device)
         self.critic = Critic(S * self.num_critics, *self.dims).to(device)
-        self.vae = BehaviorVAE(S, *self.dims).to(device)
+        self.vae, self.q1 = BehaviorVAE(S, *self.dims).to(device), Critic(S, *self.dims).to(device)
         self.log_alpha = nn.Parameter(torch.zeros(S, device=device))
         self.target_actor, self.target_critic = copy.deepcopy(self.actor), copy.deepcopy(self.critic)
         self.actor_optimizer = torch.optim.Adam(self.actor.parameters(), args.actor_lr, fused=True)
@@ -297,6 +297,7 @@ class Agent:
         self.dual_optimizer = torch.optim.Adam([self.log_alpha], args.dual_lr, fused=True)
         self.step = torch.zeros((), device=device)
         self.metric_sums, self.finite_updates = 0, 0  # (metrics, S)
+        torch.empty(8_000_000)  # 32 MB, freed at once: from then on glibc keeps smaller tensors' memory for reuse
 
     def q_values(self, critic: Critic, obs: Tensor, action: Tensor) -> Tensor:
         """Every critic of every seed: obs (S, B, D), action (S, B, ..., A) -> (S, C, B, ...)."""
@@ -370,11 +371,10 @@ class Agent:
         return dict(zip(self.metric_names, means))
 
     def policy(self) -> tuple[Actor, Critic]:
-        """What acts at evaluation: each seed's actor and its first critic, stacks of S."""
-        q1 = Critic(self.args.num_seeds, *self.dims).to(self.step.device)
-        for mine, layer in zip(q1.layers, self.critic.layers):
+        """What acts at evaluation: each seed's actor and its first critic, stacks of S. It draws no random numbers."""
+        for mine, layer in zip(self.q1.layers, self.critic.layers):
             mine.weight.data, mine.bias.data = (x.data[:: self.num_critics].clone() for x in (layer.weight, layer.bias))
-        return self.actor, q1
+        return self.actor, self.q1
 
 
 def describe(values: np.ndarray) -> str:
@@ -419,14 +419,13 @@ def evaluate_run(args: Args) -> dict:
 def plot_curves(history: list[dict], title: str, path: Path) -> None:
     """The paper's curves, score and mean Q target over updates: a thin line a seed, their mean, a band of ± std."""
     figure, steps = Figure(figsize=(9, 3.5), layout="constrained"), [row["step"] / 1000 for row in history]
-    figure.suptitle(title)
     for axes, name, label in zip(figure.subplots(1, 2), ("score", "target_q"), ("normalized score", "mean Q target")):
         values = np.array([row[name] for row in history])  # (evaluations, S)
         mean, std = values.mean(1), values.std(1, ddof=min(1, values.shape[1] - 1))
         axes.plot(steps, values, color="0.6", linewidth=0.6)
         axes.fill_between(steps, mean - std, mean + std, color="#0072B2", alpha=0.2, linewidth=0)
         axes.plot(steps, mean, color="#0072B2", marker="o", markersize=3)
-        axes.set(xlabel="thousand updates", ylabel=label)
+        axes.set(title=title, xlabel="thousand updates", ylabel=label)
     figure.savefig(path, dpi=150)
 
 

@@ -211,7 +211,7 @@ class StackedLinear(nn.Module):
         """The layer on [obs, x] for N rows x a state: obs (stack, B, D), x (stack, B, N, E) -> (stack, B * N, out)."""
         weight_obs, weight_x = self.weight.split((obs.shape[-1], x.shape[-1]), dim=1)
         of_obs = torch.baddbmm(self.bias, obs, weight_obs).unsqueeze(2)  # the same for all N, so it is taken once
-        return (torch.bmm(x.flatten(1, 2), weight_x).unflatten(1, x.shape[1:3]) + of_obs).flatten(1, 2)
+        return torch.bmm(x.flatten(1, 2), weight_x).unflatten(1, x.shape[1:3]).add_(of_obs).flatten(1, 2)
 
 
 class MLP(nn.Module):
@@ -311,21 +311,21 @@ def mmd(x: Tensor, y: Tensor, kernel: str, sigma: float) -> Tensor:
 
 
 def kept_units(h: Tensor, p: float) -> Tensor:
-    """Dropout's mask of h's shape, True with probability 1 - p: by 16 bits a unit, in a sixth of bernoulli's time."""
+    """Dropout's mask of h's shape, 1 with probability 1 - p, else 0. 16 bits a unit take a sixth of the time."""
     bits = torch.empty(h.numel() // 4 + 1, dtype=torch.int64, device=h.device).random_(-(2**63), None)
-    return bits.view(torch.int16)[: h.numel()].view(h.shape) >= round(p * 2**16) - 2**15
+    return bits.view(torch.int16)[: h.numel()].view(h.shape).ge_(round(p * 2**16) - 2**15)
 
 
 @torch.no_grad()
 def mc_dropout_variance(critic: Critic, obs: Tensor, action: Tensor, p: float, passes: int) -> Tensor:
     """Sample variance of Q over T passes with fresh dropout of rate p (paper, section 3.1): obs (stack, N, D), action
     (stack, N, A) -> (stack, N). What no mask touches is done once: the first layer and the factors 1 / (1 - p)."""
-    weight, bias, last = critic.layers[1].weight, critic.layers[1].bias, critic.layers[2].weight
+    weight, bias, last = critic.layers[1].weight, critic.layers[1].bias, critic.layers[2].weight.mT
     h1 = critic.layers[0].on_pairs(obs, action.unsqueeze(2)).relu_() / (1 - p)  # (stack, N, H)
     q = torch.empty(passes, *h1.shape[:2], device=h1.device)
     for t in range(passes):
         h2 = torch.baddbmm(bias, h1 * kept_units(h1, p), weight).relu_()
-        q[t] = torch.bmm(h2 * kept_units(h2, p), last).squeeze(2)
+        q[t] = torch.linalg.vecdot(h2 * kept_units(h2, p), last)
     return q.var(0) / (1 - p) ** 2
 
 
@@ -361,7 +361,7 @@ class Agent:
         S, self.num_critics, self.dims = args.num_seeds, 2, (dataset["obs"].shape[1], dataset["action"].shape[1])
         self.actor = Actor(S, *self.dims).to(device)
         self.critic = Critic(S * self.num_critics, *self.dims, spectral_norm=args.spectral_norm).to(device)
-        self.vae = BehaviorVAE(S, *self.dims).to(device)
+        self.vae, self.q1 = BehaviorVAE(S, *self.dims).to(device), Critic(S, *self.dims).to(device)
         self.log_alpha = nn.Parameter(torch.zeros(S, device=device))
         self.target_actor, self.target_critic = copy.deepcopy(self.actor), copy.deepcopy(self.critic)
         self.actor_optimizer = torch.optim.Adam(self.actor.parameters(), args.actor_lr, fused=True)
@@ -370,6 +370,7 @@ class Agent:
         self.dual_optimizer = torch.optim.Adam([self.log_alpha], args.dual_lr, fused=True)
         self.step = torch.zeros((), device=device)
         self.metric_sums, self.finite_updates = 0, 0  # (metrics, S)
+        torch.empty(8_000_000)  # 32 MB, freed at once: from then on glibc keeps smaller tensors' memory for reuse
 
     def q_values(self, critic: Critic, obs: Tensor, action: Tensor, dropout: float = 0.0) -> Tensor:
         """Every critic of every seed: obs (S, B, D), action (S, B, ..., A) -> (S, C, B, ...)."""
@@ -408,7 +409,7 @@ class Agent:
         noise = torch.randn(*action.shape[:2], self.vae.latent_dim, device=device)
         vae_loss = self.vae.loss(obs, action, noise)  # (S,)
         self.minimize(vae_loss, self.vae_optimizer)
-        with torch.no_grad():
+        with torch.no_grad(), nn.utils.parametrize.cached():  # W / sigma(W) once for all uses in here
             # Line 5: candidate actions of the target actor.
             candidates = self.target_actor.sample(next_obs, args.num_candidates).tanh()  # (S, B, N, A)
             # Line 6: the best candidate under the lambda-mixture of the target critics.
@@ -472,11 +473,10 @@ class Agent:
         return dict(zip(self.metric_names, means))
 
     def policy(self) -> tuple[Actor, Critic]:
-        """What acts at evaluation: each seed's actor and its first critic, stacks of S."""
-        q1 = Critic(self.args.num_seeds, *self.dims).to(self.step.device)
-        for mine, layer in zip(q1.layers, self.critic.layers):
+        """What acts at evaluation: each seed's actor and its first critic, stacks of S. It draws no random numbers."""
+        for mine, layer in zip(self.q1.layers, self.critic.layers):
             mine.weight.data, mine.bias.data = (x.data[:: self.num_critics].clone() for x in (layer.weight, layer.bias))
-        return self.actor, q1
+        return self.actor, self.q1
 
 
 def describe(values: np.ndarray) -> str:
@@ -521,14 +521,13 @@ def evaluate_run(args: Args) -> dict:
 def plot_curves(history: list[dict], title: str, path: Path) -> None:
     """The paper's curves, score and mean Q target over updates: a thin line a seed, their mean, a band of ± std."""
     figure, steps = Figure(figsize=(9, 3.5), layout="constrained"), [row["step"] / 1000 for row in history]
-    figure.suptitle(title)
     for axes, name, label in zip(figure.subplots(1, 2), ("score", "target_q"), ("normalized score", "mean Q target")):
         values = np.array([row[name] for row in history])  # (evaluations, S)
         mean, std = values.mean(1), values.std(1, ddof=min(1, values.shape[1] - 1))
         axes.plot(steps, values, color="0.6", linewidth=0.6)
         axes.fill_between(steps, mean - std, mean + std, color="#0072B2", alpha=0.2, linewidth=0)
         axes.plot(steps, mean, color="#0072B2", marker="o", markersize=3)
-        axes.set(xlabel="thousand updates", ylabel=label)
+        axes.set(title=title, xlabel="thousand updates", ylabel=label)
     figure.savefig(path, dpi=150)
 
 

@@ -4,9 +4,9 @@
 
 Each version stands beside its floor, the time that the matrix products which its update cannot do without would take at
 the rate measured in the same run. Sizes are door-human's, data are random numbers, and the machine should have nothing
-else to do. The versions take turns, round after round, so that what slows the machine down slows all of them; ratios are
-medians of the rounds' ratios. Each version has a process of its own, as in a run: what one leaves behind in the memory
-allocator can speed another up by a tenth. Shape letters as in uwac.py.
+else to do. The versions take turns, round after round, so that what slows the machine slows all of them, and ratios
+are medians of the rounds' ratios. Each version has a process of its own, as in a run: what one leaves behind in the
+memory allocator can speed another up by a tenth. Shape letters as in uwac.py.
 """
 
 import json
@@ -25,6 +25,7 @@ import torch
 import tyro
 from torch import Tensor
 from torch.nn.functional import dropout
+from torch.utils.flop_counter import FlopCounterMode
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import bear
@@ -102,7 +103,11 @@ def start_worker(version: str, args: Args) -> None:
         agent = (LiteralAgent if "literal" in version else uwac.Agent)(script_args, dataset, torch.device("cpu"))
     if version == "UWAC literal":  # as many as fit into 256,000 rows, which take 2.5 GB
         agent.passes_at_once = max(1, 256_000 // (args.num_seeds * args.batch_size * script_args.num_candidates))
-    agent.update()  # the first one also allocates memory
+    with FlopCounterMode(display=False) as counter:  # the first update also allocates memory
+        agent.update()
+    done, floor = counter.get_total_flops(), sum(count_flops(version, args).values())
+    if done < floor:
+        raise RuntimeError(f"{version}: {done} FLOPs, under its floor of {floor}: speed.py no longer fits the scripts")
 
 
 def time_updates(count: int) -> float:
@@ -158,8 +163,8 @@ def measure(args: Args) -> list[dict[str, float]]:
     """For each round: ms of an update of each version that takes part, ms of each floor, and the rate behind these."""
     spawn = get_context("spawn")
     workers = {name: ProcessPoolExecutor(1, spawn, start_worker, (name, args)) for name in VERSIONS}
-    for worker in workers.values():  # so that none is still starting when the clock runs
-        worker.submit(time_updates, 1).result()
+    for start in [worker.submit(time_updates, 1) for worker in workers.values()]:
+        start.result()  # none is still starting when the clock runs
     rounds = []
     for i in range(args.repetitions):
         times = {"GFLOP/s": product_rate()}

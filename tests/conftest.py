@@ -10,6 +10,8 @@ sys.path.insert(0, str(ROOT))
 import bear
 import uwac
 
+torch.set_num_threads(1)  # the tensors are small, and threads only wait for each other
+
 
 @pytest.fixture(autouse=True)
 def seeded():

@@ -16,7 +16,9 @@ def test_table_of_algorithm_1_points_to_the_right_lines(script):
     where = {1: "def __init__(self, args: Args", 2: "for step in (bar :="}
     where |= {line: f"# Line {line}: " for line in range(3, 13)}
     expected = {line: n for line, text in where.items() for n, row in enumerate(code, 1) if text in row}
-    linked = {int(line): int(n) for line, n in re.findall(rf"^\| (\d+) \|.*\[\d+\]\({script}#L(\d+)\)", README, re.MULTILINE)}
+    linked = {
+        int(line): int(n) for line, n in re.findall(rf"^\| (\d+) \|.*\[\d+\]\({script}#L(\d+)\)", README, re.MULTILINE)
+    }
     assert linked == expected
     assert sorted(set(where) - set(expected)) == ([4, 9] if script == "uwac.py" else [4, 7, 9])  # 4, 9: headings
 

@@ -77,7 +77,7 @@ def test_analytic_variance_within_5_percent_of_20000_passes(p):
 
 
 def test_mc_variance_converges_and_is_unbiased():
-    """T passes of a nearly normal Q have a relative error of sqrt(2 / (T - 1)); 100 estimates of 10 passes average it out."""
+    """T passes of a nearly normal Q have a relative error of sqrt(2 / (T - 1)); 100 estimates of 10 passes average out."""
     critic, obs, action = random_critic()
     truth = uwac.mc_dropout_variance(critic, obs, action, 0.1, 20_000)
     for passes in (25, 400):
