@@ -63,6 +63,16 @@ def test_dropout_keeps_the_mean_and_drops_at_both_layers():
     assert_close(uwac.mc_dropout_variance(critic, *many, p, 5).mean(), variance, rtol=0.03, atol=0)
 
 
+def test_masks_of_other_units_rows_critics_and_passes_are_independent():
+    """Correlations within five standard errors."""
+    p = 0.3
+    masks = torch.stack([uwac.kept_units(torch.empty(2, 64, 1000), p).double() for _ in range(4)]) - (1 - p)
+    for dim in range(4):  # pass, critic, row, unit: each with its next and with the one half of them further
+        for distance in {1, masks.shape[dim] // 2}:
+            correlation = (masks * masks.roll(distance, dim)).mean() / (p * (1 - p))
+            assert abs(correlation) < 5 / masks.numel() ** 0.5, (dim, distance)
+
+
 def test_log_stds_are_clamped(script):
     """[-20, 2] for the actor; [-4, 15] for the VAE, where -4 shows in the loss: KL of a standard deviation of exp(-4)."""
     actor = script.Actor(1, 5, 2, hidden_dim=8)

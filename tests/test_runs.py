@@ -149,6 +149,8 @@ def test_same_arguments_same_numbers(script):
     assert same(weights(one), weights(two))
     assert (one / "metrics.csv").read_bytes() != (other / "metrics.csv").read_bytes()
     assert not same(weights(one), weights(other))
+    again = {seed: script.main(script.Args(evaluate=str(one), seed=seed, eval_episodes=1)) for seed in (0, 1)}
+    assert again[0]["scores"] != again[1]["scores"]  # episodes and actions of an evaluation follow from the seed, too
 
 
 def test_how_often_one_evaluates_and_logs_changes_nothing(script):
@@ -248,11 +250,17 @@ def test_spectral_norm_on_the_command_line(monkeypatch):
 
 
 def test_a_policy_that_is_none(script, tmp_path):
-    """No folder, a folder without policy, and a file that would have to be unpickled."""
+    """No folder, a folder without policy, and a file that runs code when it is unpickled, which it must not be."""
+
+    class Code:
+        def __reduce__(self):
+            return Path.touch, (tmp_path / "touched",)
+
     (tmp_path / "empty").mkdir()
     (tmp_path / "odd").mkdir()
-    torch.save({"actor": Path("code")}, tmp_path / "odd" / "policy.pt")
+    torch.save({"actor": Code()}, tmp_path / "odd" / "policy.pt")
     for name in ("missing", "empty", "odd"):
         with pytest.raises(script.InputError, match=f"--evaluate .*{name}") as error:
             script.main(script.Args(evaluate=str(tmp_path / name)))
         assert "\n" not in str(error.value)
+    assert not (tmp_path / "touched").exists()

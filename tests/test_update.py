@@ -332,6 +332,23 @@ def test_a_loss_that_is_not_finite_is_named_with_its_seed_and_update(script):
         agent.read_metrics(7, 5)
 
 
+@pytest.mark.parametrize(
+    "script, changes", [(bear, {}), (uwac, {"spectral_norm": True})], ids=["bear", "uwac with spectral norm"]
+)
+def test_the_policy_is_each_seeds_actor_and_first_critic(script, changes):
+    """A copy of the critics of that moment, as plain layers, drawn from no generator."""
+    agent = make_agent(script, num_seeds=3, **changes)
+    agent.update()
+    obs, action = torch.randn(3, 4, OBS_DIM), torch.rand(3, 4, ACTION_DIM)
+    expected = agent.q_values(agent.critic, obs, action)[:, 0].detach()
+    before = torch.get_rng_state()
+    actor, q1 = agent.policy()
+    assert torch.equal(before, torch.get_rng_state())
+    assert actor is agent.actor
+    agent.update()
+    assert_close(q1(obs, action), expected)
+
+
 def test_ood_auroc(monkeypatch):
     """Against every pair compared in a loop, where data and random actions differ, agree and tie; draws nothing."""
     agent = make_agent(uwac, num_seeds=2)
