@@ -14,6 +14,12 @@ SIZES |= {"hammer": (46, 26, 200), "door": (39, 28, 200), "relocate": (39, 30, 2
 POLICIES = Path(__file__).resolve().parent.parent.parent / "shared" / "policies"
 
 
+@pytest.fixture(autouse=True)
+def empty_folder(tmp_path, monkeypatch):
+    """MuJoCo writes its notices on the walkers' models, MUJOCO_LOG.TXT, into the current folder."""
+    monkeypatch.chdir(tmp_path)
+
+
 @pytest.mark.parametrize("name", SIZES)
 def test_sizes_and_step_limits(script, name):
     """Observations, actions in [-1, 1], and an end by truncation at D4RL's step limit and not before it: every step puts
