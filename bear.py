@@ -132,10 +132,10 @@ def load_dataset(path: Path, obs_dim: int, action_dim: int, max_steps: int) -> d
     `max_steps`. Raises InputError, saying what is wrong, for any other file and for another environment's."""
     columns = {"observations": (obs_dim,), "actions": (action_dim,), "rewards": (), "terminals": (), "timeouts": ()}
     try:
-        with h5py.File(path, "r") as file:
+        with np.errstate(over="ignore"), h5py.File(path, "r") as file:
             arrays = {k: file[k][()].astype(np.float32) for k in columns if k != "timeouts" or k in file}
     except (OSError, KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:  # h5py has no own class
-        raise InputError(f"{path}: cannot be read as a D4RL data set ({error.args[0]})") from error
+        raise InputError(f"{path}: cannot be read as a D4RL data set ({error})") from error
     for name, array in arrays.items():
         shape = (*arrays["observations"].shape[:1], *columns[name])
         if array.shape == (*shape, 1) and not columns[name]:

@@ -79,7 +79,7 @@ class Args:
 
     def __post_init__(self) -> None:
         ranges = {"seed": (0, 2**32 - 1), "warmup_steps": (0, 10**9), "mmd_sigma": (1e-3, 10**9)}
-        ranges |= {"gamma": (0, 1), "tau": (0, 1), "lmbda": (0, 1), "dropout": (0, 0.99), "passes": (2, 10**9)}
+        ranges |= {"gamma": (0, 1), "tau": (0, 1), "lmbda": (0, 1), "dropout": (0, 0.999), "passes": (2, 10**9)}
         for name, value in vars(self).items():
             low, high = ranges.get(name, (1 if isinstance(value, int) else 0, 10**9))
             if type(value) in (int, float) and not low <= value <= high:
@@ -141,10 +141,10 @@ def load_dataset(path: Path, obs_dim: int, action_dim: int, max_steps: int) -> d
     `max_steps`. Raises InputError, saying what is wrong, for any other file and for another environment's."""
     columns = {"observations": (obs_dim,), "actions": (action_dim,), "rewards": (), "terminals": (), "timeouts": ()}
     try:
-        with h5py.File(path, "r") as file:
+        with np.errstate(over="ignore"), h5py.File(path, "r") as file:
             arrays = {k: file[k][()].astype(np.float32) for k in columns if k != "timeouts" or k in file}
     except (OSError, KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:  # h5py has no own class
-        raise InputError(f"{path}: cannot be read as a D4RL data set ({error.args[0]})") from error
+        raise InputError(f"{path}: cannot be read as a D4RL data set ({error})") from error
     for name, array in arrays.items():
         shape = (*arrays["observations"].shape[:1], *columns[name])
         if array.shape == (*shape, 1) and not columns[name]:
@@ -350,7 +350,7 @@ def analytic_dropout_variance(critic: Critic, obs: Tensor, action: Tensor, p: fl
 def uncertainty_weight(variance: Tensor, beta: float, clip: float, weighting: str) -> Tensor:
     """Weight of a backup from its variance, any shape, clipped to (0, clip), without gradient (paper, equation 4)."""
     weights = {"variance": beta / variance, "std": beta / variance.sqrt(), "exp": (-beta * variance).exp()}
-    return weights.get(weighting, torch.ones_like(variance)).clamp(max=clip)
+    return weights[weighting].clamp(max=clip) if weighting in weights else torch.ones_like(variance)
 
 
 class Agent:
