@@ -470,6 +470,7 @@ def main(args: Args) -> dict:
             policy = {"actor": actor.state_dict(), "critic": q1.state_dict(), "dims": (args.num_seeds, *dims)}
             torch.save({"env_id": args.env_id, "step": step, **policy}, run / "policy.pt")
             plot_curves(history, f"{script} on {args.env_id}", run / "curves.png")
+            writer.flush()  # should training diverge, the events stay, too
             bar.set_postfix_str(f"score {describe(metrics['score'])}")
             bar.write(f"step {step}: score {describe(metrics['score'])}, Q target {describe(metrics['target_q'])}")
     versions = {name: version(name) for name in ("torch", "numpy", "gymnasium", "gymnasium-robotics", "mujoco")}
