@@ -3,6 +3,7 @@
 # dependencies = [
 #     "torch==2.13.0", "numpy==2.4.6", "gymnasium[mujoco,box2d]==1.4.0", "gymnasium-robotics==1.4.2", "mujoco==4.0.0",
 #     "mujoco-core==4.0.0", "h5py==3.16.0", "tyro==1.0.17", "tqdm==4.70.1", "matplotlib==3.11.2", "tensorboard==2.21.0",
+#     "pooch==1.9.0",
 # ]
 # ///
 """BEAR: offline reinforcement learning that keeps its policy inside the support of the data.
@@ -17,11 +18,15 @@ Shapes: S seeds trained together, C critics, B batch, N sampled actions, M sampl
 size; `stack` is S, or S * C for the critics.
 """
 
+import contextlib
 import copy
 import difflib
+import io
 import json
 import os
+import signal
 import sys
+import tempfile
 import time
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -31,6 +36,7 @@ from typing import Literal
 import gymnasium as gym
 import h5py
 import numpy as np
+import pooch
 import torch
 import tyro
 from matplotlib.figure import Figure
@@ -43,13 +49,24 @@ class InputError(Exception):
     """Arguments or data that cannot be used. The command line prints it as one line and exits with 2."""
 
 
+@contextlib.contextmanager
+def input_errors(what: str):
+    """Makes an InputError of any exception in here: libraries raise almost anything for input that is not for them."""
+    try:
+        yield
+    except Exception as error:
+        raise InputError(f"{what} ({str(error).partition(chr(10))[0]})") from error
+
+
 @dataclass
-class Args:
-    env_id: str = "door-human"  # D4RL task, such as pen-cloned (meaning -v0) or hopper-medium-v2; or door-demo
+class Task:
+    env_id: str = "door-human"  # D4RL task, such as pen-cloned (-v0) or hopper-medium-v2; door-demo; a Minari data set
     dataset_path: str | None = None  # HDF5 file in D4RL's format for the task's environment, instead of the task's
-    seed: int = 0  # random seed: same machine, same arguments, same numbers
-    num_seeds: int = 1  # S, independent agents trained side by side (the paper reports 5)
-    total_steps: int = 500_000  # updates (D4RL's evaluation protocol)
+    dataset_url: str | None = None  # address to download the task's file from, instead of D4RL's
+
+
+@dataclass
+class Bear:
     batch_size: int = 256  # B, transitions in a mini-batch (BEAR code)
     gamma: float = 0.99  # discount a step (BEAR code)
     tau: float = 0.005  # rate of the Polyak targets (BEAR code)
@@ -64,12 +81,33 @@ class Args:
     critic_lr: float = 3e-4  # learning rate of the critics (BEAR code)
     vae_lr: float = 3e-4  # learning rate of the behaviour VAE (BEAR code)
     dual_lr: float = 1e-3  # learning rate of log alpha (BEAR code)
+
+
+@dataclass
+class Evaluation:
     eval_every: int = 5_000  # updates between evaluations (CORL)
     eval_episodes: int = 10  # episodes an evaluation and seed (CORL)
     eval_candidates: int = 100  # sampled actions a state, of which the best by Q1 acts (paper, section 4.5)
-    log_every: int = 1_000  # updates between entries in TensorBoard
     evaluate: str | None = None  # run folder: evaluate its policy.pt over --eval-episodes, train nothing
+    capture_video: bool = False  # MP4 of an episode a seed at the end, through moviepy
 
+
+@dataclass
+class Run:
+    seed: int = 0  # random seed: same machine, same arguments, same numbers
+    num_seeds: int = 1  # S, independent agents trained side by side (the paper reports 5)
+    total_steps: int = 500_000  # updates (D4RL's evaluation protocol)
+    log_every: int = 1_000  # updates between entries in TensorBoard
+    checkpoint_every: int | None = None  # updates between checkpoints (None: one at each evaluation)
+    resume: str | None = None  # run folder: go on from its checkpoint.pt with its arguments; --total-steps may grow
+    track: bool = False  # log to Weights & Biases, too (as CleanRL), through wandb
+    wandb_project_name: str = "uwac"  # project there
+    wandb_entity: str | None = None  # team or user there (None: your own)
+    wandb_group: str | None = None  # group of runs there
+
+
+@dataclass
+class Args(Run, Evaluation, Bear, Task):
     def __post_init__(self) -> None:
         ranges = {"seed": (0, 2**32 - 1), "warmup_steps": (0, 10**9), "mmd_sigma": (1e-3, 10**9)}
         ranges |= {"gamma": (0, 1), "tau": (0, 1), "lmbda": (0, 1)}
@@ -78,7 +116,7 @@ class Args:
             if type(value) in (int, float) and not low <= value <= high:
                 raise InputError(f"--{name.replace('_', '-')} {value}: must be from {low} to {high}")
         if self.mmd_kernel == "auto":
-            self.mmd_kernel = "laplacian" if self.env_id.startswith(("hopper", "walker2d")) else "gaussian"
+            self.mmd_kernel = "laplacian" if task_name(self.env_id) in ("hopper", "walker2d") else "gaussian"
 
 
 # Environment, its step limit, and the returns that D4RL scores with 0 (random) and 100 (expert), from d4rl/infos.py.
@@ -91,6 +129,11 @@ ENVIRONMENTS = {
     "door": ("AdroitHandDoor-v1", 200, -56.512833, 2880.5693087298737),
     "relocate": ("AdroitHandRelocate-v1", 200, -6.425911, 4233.877797728884),
 }
+
+
+def task_name(env_id: str) -> str:
+    """A key of ENVIRONMENTS: "door" for D4RL's door-human-v1 as for Minari's D4RL/door/human-v2."""
+    return env_id.split("/")[1] if "/" in env_id else env_id.split("-")[0]
 
 
 def task_files() -> dict[str, str]:
@@ -108,60 +151,87 @@ def task_files() -> dict[str, str]:
     return files | {"walker2d-medium-replay-v0": "gym_mujoco/walker_mixed.hdf5"}  # the one that breaks the rule
 
 
-def find_dataset(env_id: str, dataset_path: str | None) -> Path:
-    """The task's file: `dataset_path`, else in `data/` beside this script, else in D4RL's cache folder. Raises
-    InputError for an unknown task, with the nearest names, and for a missing file, with its address."""
+def find_dataset(env_id: str, dataset_path: str | None) -> tuple[Path | str, str]:
+    """What `load_dataset` takes, and a file's address: `dataset_path`, else the task's file in `data/` beside this script,
+    else in D4RL's cache folder, where it may be yet to be fetched; for a name with a slash, the Minari data set of that
+    name. Raises InputError for an unknown task, with the nearest names, and for a `dataset_path` without a file."""
+    if "/" in env_id and task_name(env_id) in ENVIRONMENTS and not dataset_path:
+        return env_id, "Minari"
     files = task_files()
     file = files.get(env_id) or files.get(f"{env_id}-v0")
     if file is None:
         near = difflib.get_close_matches(env_id, [*files, *(name[:-3] for name in files if name.endswith("-v0"))])
         raise InputError(f"--env-id {env_id}: no such task; nearest: {', '.join(near) or 'none'}")
+    if dataset_path and not Path(dataset_path).is_file():
+        raise InputError(f"--dataset-path {dataset_path}: no such file")
     cache, name = Path(os.environ.get("D4RL_DATASET_DIR") or "~/.d4rl/datasets").expanduser(), Path(file).name
     places = [Path(dataset_path)] if dataset_path else [Path(__file__).parent / "data" / name, cache / name]
-    if (found := next(filter(Path.is_file, places), None)) is not None:
-        return found
-    where, address = " or ".join(map(str, places)), f"http://rail.eecs.berkeley.edu/datasets/offline_rl/{file}"
-    advice = f"fetch {address} into {cache}, or take --env-id door-demo, which ships with the project in data/"
-    raise InputError(f"no data set for {env_id} at {where}: {advice}")
+    return next(filter(Path.is_file, places), places[-1]), f"http://rail.eecs.berkeley.edu/datasets/offline_rl/{file}"
 
 
-def load_dataset(path: Path, obs_dim: int, action_dim: int, max_steps: int) -> dict[str, np.ndarray]:
-    """Read a D4RL file as `d4rl.qlearning_dataset` does: float32 arrays obs (n, D), action (n, A) clipped to [-1, 1],
-    reward (n,), next_obs (n, D), done (n,). A step that ends its episode by timeout has no next observation and is
-    dropped, as is the file's last; a terminal step is kept with done = 1. Without `timeouts`, episodes end after
-    `max_steps`. Raises InputError, saying what is wrong, for any other file and for another environment's."""
+def fetch_dataset(address: str, path: Path, *expected: int) -> None:
+    """Download the file into a folder of its own, check it whole as `load_dataset` does, and only then move it to `path`,
+    so that of two downloads at once each leaves a good file. Raises InputError."""
+    with input_errors(f"{address} cannot be fetched into {path.parent}; --env-id door-demo needs no download"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pooch.get_logger().setLevel("WARNING")
+        with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+            downloader = pooch.HTTPDownloader(progressbar=sys.stderr.isatty())
+            file = Path(pooch.retrieve(address, None, path.name, folder, downloader=downloader))
+            load_dataset(file, *expected)
+            file.replace(path)
+
+
+def read_minari(name: str) -> dict[str, np.ndarray]:
+    """The arrays of a D4RL file from a Minari data set, which is downloaded if need be: its episodes end to end."""
+    with input_errors("Minari's data sets need a package of theirs: pip install 'minari[hdf5,hf]'"):
+        import minari
+    with input_errors(f"--env-id {name}: no Minari data set of plain arrays"):
+        episodes = [*minari.load_dataset(name, download=True)]
+        parts = [(e.observations[:-1], e.actions, e.rewards, e.terminations, e.truncations) for e in episodes]
+        names = ("observations", "actions", "rewards", "terminals", "timeouts")
+        return {name: np.concatenate(arrays) for name, arrays in zip(names, zip(*parts))}
+
+
+def load_dataset(source: Path | str, obs_dim: int, action_dim: int, max_steps: int) -> dict[str, np.ndarray]:
+    """Read a D4RL file (a path), as `d4rl.qlearning_dataset` does, or a Minari data set (a name): float32 arrays obs
+    (n, D), action (n, A) clipped to [-1, 1], reward (n,), next_obs (n, D), done (n,). A step that ends its episode by
+    timeout has no next observation and is dropped, as is the last of all; a terminal step is kept with done = 1. Without
+    `timeouts`, episodes end after `max_steps`. Raises InputError, saying what is wrong, for any other data."""
     columns = {"observations": (obs_dim,), "actions": (action_dim,), "rewards": (), "terminals": (), "timeouts": ()}
-    try:
-        with np.errstate(over="ignore"), h5py.File(path, "r") as file:
-            arrays = {k: file[k][()].astype(np.float32) for k in columns if k != "timeouts" or k in file}
-    except (OSError, KeyError, TypeError, ValueError, RuntimeError, AttributeError) as error:  # h5py has no own class
-        raise InputError(f"{path}: cannot be read as a D4RL data set ({error})") from error
+    if isinstance(source, str):
+        arrays = read_minari(source)
+    else:
+        with input_errors(f"{source}: cannot be read as a D4RL data set"), h5py.File(source, "r") as file:
+            arrays = {k: file[k][()] for k in columns if k != "timeouts" or k in file}
+    with input_errors(f"{source}: not numbers"), np.errstate(over="ignore"):
+        arrays = {name: array.astype(np.float32) for name, array in arrays.items()}
     for name, array in arrays.items():
         shape = (*arrays["observations"].shape[:1], *columns[name])
         if array.shape == (*shape, 1) and not columns[name]:
             arrays[name] = array = array[:, 0]  # D4RL takes a column for a row, too
         if array.shape != shape:
-            raise InputError(f"{path}: {name} has shape {array.shape}, this task's environment expects {shape}")
+            raise InputError(f"{source}: {name} has shape {array.shape}, this task's environment expects {shape}")
         bad = np.argwhere(~np.isfinite(array))
         if len(bad):
-            raise InputError(f"{path}: {name} has {len(bad)} NaN or infinite values, the first in row {bad[0][0]}")
+            raise InputError(f"{source}: {name} has {len(bad)} NaN or infinite values, the first in row {bad[0][0]}")
     obs, action, terminal = arrays["observations"], arrays["actions"].clip(-1, 1), arrays["terminals"] > 0
     if clipped := (action != arrays["actions"]).any(1).sum():
-        print(f"{path}: {clipped} of {len(action)} actions lie outside [-1, 1] and are clipped", file=sys.stderr)
+        print(f"{source}: {clipped} of {len(action)} actions lie outside [-1, 1] and are clipped", file=sys.stderr)
     timeout, step = arrays.get("timeouts", np.zeros(len(obs))) > 0, 0
     for i in range(0 if "timeouts" in arrays else len(obs)):
         timeout[i] = step == max_steps - 1
         step = 0 if timeout[i] else 1 if terminal[i] else step + 1  # 1, not 0, after a terminal step: D4RL counts so
     kept = np.flatnonzero(~timeout[:-1])
     if not len(kept):
-        raise InputError(f"{path}: no usable transition among {len(obs)} steps")
+        raise InputError(f"{source}: no usable transition among {len(obs)} steps")
     transitions = {"obs": obs[kept], "action": action[kept], "reward": arrays["rewards"][kept]}
     return transitions | {"next_obs": obs[kept + 1], "done": terminal[kept].astype(np.float32)}
 
 
 def normalized_score(env_id: str, episode_return: np.ndarray) -> np.ndarray:
     """D4RL's score of returns of any shape: 0 for a random policy's, 100 for an expert's."""
-    _, _, random_return, expert_return = ENVIRONMENTS[env_id.split("-")[0]]
+    _, _, random_return, expert_return = ENVIRONMENTS[task_name(env_id)]
     return 100 * (episode_return - random_return) / (expert_return - random_return)
 
 
@@ -174,16 +244,21 @@ class EndWherePenFalls(gym.Wrapper):
         return obs, reward, bool(terminated or pen.data.xpos[pen.obj_body_id][2] < 0.075), truncated, info
 
 
-def make_envs(env_id: str, num: int) -> gym.vector.VectorEnv:
-    """`num` copies of the task's environment, stepped together."""
-    gym_id, max_steps, _, _ = ENVIRONMENTS[env_id.split("-")[0]]
+def make_envs(env_id: str, num: int, video_folder: Path | None = None) -> gym.vector.VectorEnv:
+    """`num` copies of the task's environment, stepped together and, if so wanted, filmed side by side for an episode."""
+    gym_id, max_steps, _, _ = ENVIRONMENTS[task_name(env_id)]
     gym.logger.min_level = gym.logger.ERROR  # no advice to move on to -v5
     if "Adroit" in gym_id:
         import gymnasium_robotics  # here, because the walkers do without it
 
         gym.register_envs(gymnasium_robotics)
-    wrappers = [EndWherePenFalls] if "Pen" in gym_id else None
-    return gym.make_vec(gym_id, num, vectorization_mode="sync", wrappers=wrappers, max_episode_steps=max_steps)
+    settings = {"wrappers": [EndWherePenFalls] if "Pen" in gym_id else None, "max_episode_steps": max_steps}
+    settings["render_mode"] = "rgb_array" if video_folder else None
+    envs = gym.make_vec(gym_id, num, vectorization_mode="sync", **settings)
+    if video_folder is None:
+        return envs
+    settings = {"name_prefix": "evaluation", "step_trigger": lambda step: step == 0, "video_length": max_steps}
+    return gym.wrappers.vector.RecordVideo(envs, str(video_folder), **settings)
 
 
 class StackedLinear(nn.Module):
@@ -280,10 +355,11 @@ def mmd(x: Tensor, y: Tensor, kernel: str, sigma: float) -> Tensor:
     return (squared.clamp(min=0) + 1e-6).sqrt()  # 1e-6 keeps the gradient finite where the sets agree
 
 
-class Agent:
+class Agent(nn.Module):
     """S agents and their data on one device. In `update`, nothing waits for a value to reach the host."""
 
     def __init__(self, args: Args, dataset: dict[str, np.ndarray], device: torch.device):
+        super().__init__()
         self.args, self.data = args, [torch.as_tensor(array, device=device) for array in dataset.values()]
         S, self.num_critics, self.dims = args.num_seeds, 2, (dataset["obs"].shape[1], dataset["action"].shape[1])
         self.actor = Actor(S, *self.dims).to(device)
@@ -295,7 +371,7 @@ class Agent:
         self.critic_optimizer = torch.optim.Adam(self.critic.parameters(), args.critic_lr, fused=True)
         self.vae_optimizer = torch.optim.Adam(self.vae.parameters(), args.vae_lr, fused=True)
         self.dual_optimizer = torch.optim.Adam([self.log_alpha], args.dual_lr, fused=True)
-        self.step = torch.zeros((), device=device)
+        self.register_buffer("step", torch.zeros((), device=device))
         self.metric_sums, self.finite_updates = 0, 0  # (metrics, S)
         torch.empty(8_000_000)  # 32 MB, freed at once: from then on glibc keeps smaller tensors' memory for reuse
 
@@ -353,6 +429,20 @@ class Agent:
             self.metric_names, self.metric_sums = [*metrics], self.metric_sums + torch.stack([*metrics.values()])
             self.finite_updates = self.finite_updates + self.metric_sums.isfinite()  # a sum never gets finite again
 
+    def get_extra_state(self) -> dict:
+        """What training goes on from beside the networks. NumPy's generators live for an evaluation, seeded anew."""
+        optimizers = {name: value.state_dict() for name, value in vars(self).items() if name.endswith("_optimizer")}
+        generators = [torch.get_rng_state(), *torch.cuda.get_rng_state_all()]
+        sums = [torch.as_tensor(value) for value in (self.metric_sums, self.finite_updates)]
+        return {"optimizers": optimizers, "generators": generators, "sums": sums}
+
+    def set_extra_state(self, state: dict) -> None:
+        for name, optimizer in state["optimizers"].items():
+            getattr(self, name).load_state_dict(optimizer)
+        torch.set_rng_state(state["generators"][0])
+        torch.cuda.set_rng_state_all(state["generators"][1:])
+        self.metric_sums, self.finite_updates = (value.to(self.step.device) for value in state["sums"])
+
     @staticmethod
     def minimize(loss: Tensor, optimizer: torch.optim.Optimizer) -> None:
         """A step on the sum of the seeds' losses (S,). Adam works element by element, so no seed feels another."""
@@ -377,8 +467,20 @@ class Agent:
         return self.actor, self.q1
 
 
-def describe(values: np.ndarray) -> str:
-    return f"{values.mean():.1f}" + (f" ± {values.std(ddof=1):.1f}" if len(values) > 1 else "")
+def describe(values: np.ndarray, digits: int = 1) -> str:
+    return f"{values.mean():.{digits}f}" + (f" ± {values.std(ddof=1):.{digits}f}" if len(values) > 1 else "")
+
+
+def write(path: Path, content: bytes | dict) -> None:
+    """Whole or not at all: into a temporary file, which is renamed once it is on the disk. A dict is for torch.load."""
+    try:
+        with open(path.with_name(f"{path.name}.tmp"), "wb") as file:
+            file.write(content) if isinstance(content, bytes) else torch.save(content, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(file.name, path)
+    except OSError as error:
+        raise OSError(f"{path}: {error.strerror}; what was written before is whole, for --resume, too") from error
 
 
 @torch.no_grad()
@@ -403,13 +505,11 @@ def evaluate(actor: Actor, q1: Critic, envs: gym.vector.VectorEnv, num_candidate
 
 def evaluate_run(args: Args) -> dict:
     """`--evaluate RUN`: scores of its saved policy; with the run's own seed and episodes, its last evaluation again."""
-    try:
-        saved = torch.load(Path(args.evaluate) / "policy.pt", map_location="cpu", weights_only=True)
+    with input_errors(f"--evaluate {args.evaluate}: no policy.pt of a run"):
+        saved = torch.load(Path(args.evaluate) / "policy.pt", map_location="cpu", weights_only=True)  # runs no code
         env_id, step, actor, q1 = saved["env_id"], saved["step"], Actor(*saved["dims"]), Critic(*saved["dims"])
         actor.load_state_dict(saved["actor"])
         q1.load_state_dict(saved["critic"])
-    except Exception as error:  # torch.load raises almost anything for a file that is not its own
-        raise InputError(f"--evaluate {args.evaluate}: no policy.pt of a run ({str(error).splitlines()[0]})") from error
     envs = make_envs(env_id, saved["dims"][0] * args.eval_episodes)
     scores = normalized_score(env_id, evaluate(actor, q1, envs, args.eval_candidates, [args.seed, step]))
     print(f"{env_id} after {step} updates, {args.eval_episodes} episodes: score {describe(scores.mean(1))}")
@@ -426,29 +526,63 @@ def plot_curves(history: list[dict], title: str, path: Path) -> None:
         axes.fill_between(steps, mean - std, mean + std, color="#0072B2", alpha=0.2, linewidth=0)
         axes.plot(steps, mean, color="#0072B2", marker="o", markersize=3)
         axes.set(title=title, xlabel="thousand updates", ylabel=label)
-    figure.savefig(path, dpi=150)
+    figure.savefig(buffer := io.BytesIO(), dpi=150)
+    write(path, buffer.getvalue())
 
 
 def main(args: Args) -> dict:
     """Train, evaluate and report into runs/ENV__SCRIPT__SEED__TIME/; returns the contents of its result.json. Raises
-    InputError before it writes anything, FloatingPointError where training diverges; what was written stays."""
+    InputError before any training, FloatingPointError where that diverges, OSError where a file cannot be written, and
+    SystemExit after a signal; what was written stays."""
     if args.evaluate is not None:
         return evaluate_run(args)
-    path = find_dataset(args.env_id, args.dataset_path)
+    source, address = find_dataset(args.env_id, args.dataset_path)
     envs = make_envs(args.env_id, args.num_seeds * args.eval_episodes)
     dims = envs.single_observation_space.shape + envs.single_action_space.shape
-    dataset = load_dataset(path, *dims, ENVIRONMENTS[args.env_id.split("-")[0]][1])
+    expected = (*dims, envs.spec.max_episode_steps)
+    if isinstance(source, Path) and not source.is_file():
+        fetch_dataset(args.dataset_url or address, source, *expected)
+    dataset = load_dataset(source, *expected)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     torch.manual_seed(args.seed)
-    agent = Agent(args, dataset, device)
-    script = Path(__file__).stem
-    run = Path("runs") / f"{args.env_id}__{script}__{args.seed}__{time.time_ns() // 1000}"
-    run.mkdir(parents=True)
-    (run / "args.json").write_text(json.dumps(vars(args), indent=2))
-    writer = SummaryWriter(run)
-    print(f"{script}: {args.env_id}, {len(dataset['obs'])} transitions of {path}, on {device}, into {run}")
-    history, last_read, seconds = [], 0, 0.0
-    for step in (bar := tqdm(range(1, args.total_steps + 1), unit="updates", disable=None)):
+    agent, script = Agent(args, dataset, device), Path(__file__).stem
+    run = Path("runs") / f"{args.env_id.replace('/', '-')}__{script}__{args.seed}__{time.time_ns() // 1000}"
+    arguments, step, history, last_read, seconds = vars(args) | {"resume": None}, 0, [], 0, 0.0
+    if args.resume is not None:
+        run = Path(args.resume)
+        with input_errors(f"--resume {run}: cannot go on"):
+            began = json.loads((run / "args.json").read_text())
+            pairs = {name: (began.get(name), arguments.get(name)) for name in began | arguments}
+            changed = [name for name, (a, b) in pairs.items() if a != b and not (name == "total_steps" and b > a)]
+            if changed:
+                raise InputError("other arguments: " + ", ".join("{} {} -> {}".format(n, *pairs[n]) for n in changed))
+            if (run / "checkpoint.pt").exists():  # or the run was stopped before its first
+                saved = torch.load(run / "checkpoint.pt", map_location="cpu", weights_only=True)  # runs no code
+                agent.load_state_dict(saved["agent"])
+                step, history, last_read, seconds = saved["progress"]
+    if args.capture_video:
+        with input_errors(
+            "--capture-video needs moviepy and, without a screen, MUJOCO_GL=egl or osmesa, see README.md"
+        ):
+            videos = make_envs(args.env_id, args.num_seeds, run)
+            videos.reset()
+            videos.render()  # fails now if ever, not after hours
+    if args.track:
+        with input_errors("--track needs wandb (pip install wandb) and a login, or WANDB_MODE=offline"):
+            import wandb
+
+            names = {"project": args.wandb_project_name, "entity": args.wandb_entity, "group": args.wandb_group}
+            wandb.init(**names, id=run.name, resume="allow", config=arguments, sync_tensorboard=True)
+    run.mkdir(parents=True, exist_ok=True)
+    write(run / "args.json", json.dumps(arguments, indent=2).encode())
+    writer = SummaryWriter(run, purge_step=step + 1)
+    signals = []  # each asks for a checkpoint and an end after the update at hand; a second one ends the process at once
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda number, _: (signals.append(number), signal.signal(number, signal.SIG_DFL)))
+    print(f"{script}: {args.env_id}, {len(dataset['obs'])} transitions of {source}, on {device}, into {run}")
+    updates = range(step + 1, args.total_steps + 1)
+    bar = tqdm(updates, unit="updates", initial=step, total=args.total_steps, disable=None)
+    for step in bar:
         start = time.perf_counter()
         agent.update()
         seconds += time.perf_counter() - start
@@ -462,34 +596,57 @@ def main(args: Args) -> dict:
             returns = evaluate(actor, q1, envs, args.eval_candidates, [args.seed, step])
             metrics = {"score": normalized_score(args.env_id, returns).mean(1), **metrics}
             writer.add_scalar("evaluation/score", metrics["score"].mean(), step)
-            rows = [[step, s, *(value[s] for value in metrics.values())] for s in range(args.num_seeds)]
-            with open(run / "metrics.csv", "a") as file:
-                for row in rows if history else [["step", "seed", *metrics], *rows]:
-                    print(*row, sep=",", file=file)
             history.append({"step": step, **{name: value.tolist() for name, value in metrics.items()}})
+            seeds, table = range(args.num_seeds), [["step", "seed", *metrics]]
+            table += [[row["step"], s, *(row[name][s] for name in metrics)] for row in history for s in seeds]
+            write(run / "metrics.csv", "".join(",".join(map(str, row)) + "\n" for row in table).encode())
             policy = {"actor": actor.state_dict(), "critic": q1.state_dict(), "dims": (args.num_seeds, *dims)}
-            torch.save({"env_id": args.env_id, "step": step, **policy}, run / "policy.pt")
+            write(run / "policy.pt", {"env_id": args.env_id, "step": step, **policy})
             plot_curves(history, f"{script} on {args.env_id}", run / "curves.png")
             writer.flush()  # should training diverge, the events stay, too
             bar.set_postfix_str(f"score {describe(metrics['score'])}")
-            bar.write(f"step {step}: score {describe(metrics['score'])}, Q target {describe(metrics['target_q'])}")
+            line = f"step {step}: score {describe(metrics['score'])}, Q target {describe(metrics['target_q'])}"
+            bar.write(f"{line}, {step / seconds:.1f} updates/s")
+        if signals or step % (args.checkpoint_every or args.eval_every) == 0 or step == args.total_steps:
+            progress = [step, history, last_read, seconds]
+            write(run / "checkpoint.pt", {"agent": agent.state_dict(), "progress": progress})
+        if signals:
+            print(f"stopped after {step} updates; --resume {run} goes on")
+            raise SystemExit(128 + signals[0])
     versions = {name: version(name) for name in ("torch", "numpy", "gymnasium", "gymnasium-robotics", "mujoco")}
     hardware = torch.cuda.get_device_name() if device.type == "cuda" else f"CPU, {torch.get_num_threads()} threads"
-    result = {"task": args.env_id, "algorithm": script, "dataset": str(path), "transitions": len(dataset["obs"])}
-    result |= {"args": vars(args), "versions": versions, "hardware": hardware, "history": history}
+    result = {"task": args.env_id, "algorithm": script, "dataset": str(source), "transitions": len(dataset["obs"])}
+    result |= {"args": arguments, "versions": versions, "hardware": hardware, "history": history}
     result["ms_per_update"] = 1000 * seconds / args.total_steps
     for name, rows in (("last", history[-1:]), ("last_ten", history[-10:])):  # evaluations; no choice of the best
         scores = np.mean([row["score"] for row in rows], axis=0)  # (S,)
         result[name] = {"mean": scores.mean(), "std": scores.std(ddof=1) if len(scores) > 1 else None}
-    (run / "result.json").write_text(json.dumps(result, indent=2))
+    write(run / "result.json", json.dumps(result, indent=2).encode())
+    if args.capture_video:
+        evaluate(*agent.policy(), videos, args.eval_candidates, [args.seed, step])
+        videos.close()
     writer.close()
     envs.close()
     return result
 
 
+def parse_args(words: list[str], saved: dict) -> Args:
+    """The command line, over the `saved` arguments of the run that --resume names; --help shows the groups apart."""
+    groups = {"task": Task, "BEAR": Bear, "evaluation": Evaluation, "run": Run}
+    defaults = {title: group(**{k: saved[k] for k in vars(group()) if k in saved}) for title, group in groups.items()}
+    given = tyro.cli(dict, args=words, default=defaults, config=(tyro.conf.OmitArgPrefixes,))
+    args = Args(**{name: value for group in given.values() for name, value in vars(group).items()})
+    if args.resume is None or saved:
+        return args
+    with input_errors(f"--resume {args.resume}: no run to go on with"):
+        saved = json.loads((Path(args.resume) / "args.json").read_text())
+    return parse_args(words, saved)
+
+
 if __name__ == "__main__":
+    sys.stdout.reconfigure(line_buffering=True)  # a redirected log shows each line at once
     try:
-        main(tyro.cli(Args))
-    except (InputError, FloatingPointError) as error:
+        main(parse_args(sys.argv[1:], {}))
+    except (InputError, FloatingPointError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
-        sys.exit(2 if isinstance(error, InputError) else 3)
+        sys.exit({InputError: 2, FloatingPointError: 3}.get(type(error), 1))
