@@ -22,12 +22,16 @@ import contextlib
 import copy
 import difflib
 import io
+import itertools
 import json
+import math
 import os
 import signal
 import sys
 import tempfile
+import threading
 import time
+import zlib
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -97,7 +101,7 @@ class Run:
     seed: int = 0  # random seed: same machine, same arguments, same numbers
     num_seeds: int = 1  # S, independent agents trained side by side (the paper reports 5)
     total_steps: int = 500_000  # updates (D4RL's evaluation protocol)
-    log_every: int = 1_000  # updates between entries in TensorBoard
+    log_every: int = 1_000  # updates between entries in TensorBoard (ours; a thousandth of a long run or less)
     checkpoint_every: int | None = None  # updates between checkpoints (None: one at each evaluation)
     resume: str | None = None  # run folder: go on from its checkpoint.pt with its arguments; --total-steps may grow
     track: bool = False  # log to Weights & Biases, too (as CleanRL), through wandb
@@ -190,7 +194,31 @@ def read_minari(name: str) -> dict[str, np.ndarray]:
         episodes = [*minari.load_dataset(name, download=True)]
         parts = [(e.observations[:-1], e.actions, e.rewards, e.terminations, e.truncations) for e in episodes]
         names = ("observations", "actions", "rewards", "terminals", "timeouts")
-        return {name: np.concatenate(arrays) for name, arrays in zip(names, zip(*parts))}
+        arrays = {name: np.concatenate(all_of_it) for name, all_of_it in zip(names, zip(*parts))}
+        last = np.cumsum([len(e.rewards) for e in episodes]) - 1
+        arrays["timeouts"][last] |= ~arrays["terminals"][last]  # an episode may end without a word on why
+        return arrays
+
+
+def read_array(file: h5py.File, name: str) -> np.ndarray:
+    """An array of numbers that the file itself holds. HDF5 would follow a link to another file, make room for whatever
+    size is claimed, and fill what a damaged chunk lacks with what lies in memory."""
+    stored = file[name] if isinstance(file.get(name, getlink=True), h5py.HardLink) else None
+    own = isinstance(stored, h5py.Dataset) and not stored.is_virtual and not stored.external
+    if not own or stored.dtype.kind not in "fiub" or stored.dtype.itemsize > 8:
+        raise ValueError(f"{name} is not an array of numbers in this file itself")
+    chunk = stored.chunks or stored.shape
+    size = math.prod(chunk) * stored.dtype.itemsize
+    starts = [range(0, n, step) for n, step in zip(stored.shape, chunk) if n]
+    if max(size, stored.nbytes) > 100 * os.path.getsize(file.filename) + 10**8 or math.prod(map(len, starts)) > 20_000:
+        raise ValueError(f"{name} claims {stored.nbytes} bytes in chunks of {size}, more than this file can hold")
+    for start in itertools.product(*starts) if stored.chunks else ():
+        mask, data = stored.id.read_direct_chunk(stored.id.get_chunk_info_by_coord(start).chunk_offset)
+        if stored.compression == "gzip" and not mask:
+            data = zlib.decompressobj().decompress(data, size + 1)
+        if len(data) != size or stored.compression not in (None, "gzip") or stored.fletcher32 or stored.scaleoffset:
+            raise ValueError(f"{name} has a damaged chunk, or one packed in another way than by gzip")
+    return stored[()]
 
 
 def load_dataset(source: Path | str, obs_dim: int, action_dim: int, max_steps: int) -> dict[str, np.ndarray]:
@@ -203,22 +231,22 @@ def load_dataset(source: Path | str, obs_dim: int, action_dim: int, max_steps: i
         arrays = read_minari(source)
     else:
         with input_errors(f"{source}: cannot be read as a D4RL data set"), h5py.File(source, "r") as file:
-            arrays = {k: file[k][()] for k in columns if k != "timeouts" or k in file}
-    with input_errors(f"{source}: not numbers"), np.errstate(over="ignore"):
-        arrays = {name: array.astype(np.float32) for name, array in arrays.items()}
+            arrays = {k: read_array(file, k) for k in columns if k != "timeouts" or k in file}
     for name, array in arrays.items():
+        with input_errors(f"{source}: {name} is not an array of numbers"), np.errstate(over="ignore"):
+            arrays[name] = array = array.astype(np.float32)
         shape = (*arrays["observations"].shape[:1], *columns[name])
         if array.shape == (*shape, 1) and not columns[name]:
             arrays[name] = array = array[:, 0]  # D4RL takes a column for a row, too
         if array.shape != shape:
             raise InputError(f"{source}: {name} has shape {array.shape}, this task's environment expects {shape}")
-        bad = np.argwhere(~np.isfinite(array))
-        if len(bad):
-            raise InputError(f"{source}: {name} has {len(bad)} NaN or infinite values, the first in row {bad[0][0]}")
-    obs, action, terminal = arrays["observations"], arrays["actions"].clip(-1, 1), arrays["terminals"] > 0
+        if not (finite := np.isfinite(array)).all():
+            row = np.unravel_index(finite.argmin(), array.shape)[0]
+            raise InputError(f"{source}: {name} has {(~finite).sum()} NaN or infinite values, the first in row {row}")
+    obs, action, terminal = arrays["observations"], arrays["actions"].clip(-1, 1), arrays["terminals"] != 0
     if clipped := (action != arrays["actions"]).any(1).sum():
         print(f"{source}: {clipped} of {len(action)} actions lie outside [-1, 1] and are clipped", file=sys.stderr)
-    timeout, step = arrays.get("timeouts", np.zeros(len(obs))) > 0, 0
+    timeout, step = arrays.get("timeouts", np.zeros(len(obs))) != 0, 0
     for i in range(0 if "timeouts" in arrays else len(obs)):
         timeout[i] = step == max_steps - 1
         step = 0 if timeout[i] else 1 if terminal[i] else step + 1  # 1, not 0, after a terminal step: D4RL counts so
@@ -473,14 +501,17 @@ def describe(values: np.ndarray, digits: int = 1) -> str:
 
 def write(path: Path, content: bytes | dict) -> None:
     """Whole or not at all: into a temporary file, which is renamed once it is on the disk. A dict is for torch.load."""
+    if isinstance(content, dict):
+        torch.save(content, buffer := io.BytesIO())  # not into the file: torch hides why writing fails
+        content = buffer.getvalue()
     try:
         with open(path.with_name(f"{path.name}.tmp"), "wb") as file:
-            file.write(content) if isinstance(content, bytes) else torch.save(content, file)
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())
         os.replace(file.name, path)
     except OSError as error:
-        raise OSError(f"{path}: {error.strerror}; what was written before is whole, for --resume, too") from error
+        raise OSError(f"{path}: {error.strerror}; --resume goes on from the last whole checkpoint there") from error
 
 
 @torch.no_grad()
@@ -571,8 +602,8 @@ def main(args: Args) -> dict:
         with input_errors("--track needs wandb (pip install wandb) and a login, or WANDB_MODE=offline"):
             import wandb
 
-            names = {"project": args.wandb_project_name, "entity": args.wandb_entity, "group": args.wandb_group}
-            wandb.init(**names, id=run.name, resume="allow", config=arguments, sync_tensorboard=True)
+            place = {"project": args.wandb_project_name, "entity": args.wandb_entity, "group": args.wandb_group}
+            wandb.init(**place, id=run.name, resume="allow", config=arguments, sync_tensorboard=True)
     run.mkdir(parents=True, exist_ok=True)
     write(run / "args.json", json.dumps(arguments, indent=2).encode())
     writer = SummaryWriter(run, purge_step=step + 1)
@@ -636,15 +667,15 @@ def parse_args(words: list[str], saved: dict) -> Args:
     defaults = {title: group(**{k: saved[k] for k in vars(group()) if k in saved}) for title, group in groups.items()}
     given = tyro.cli(dict, args=words, default=defaults, config=(tyro.conf.OmitArgPrefixes,))
     args = Args(**{name: value for group in given.values() for name, value in vars(group).items()})
-    if args.resume is None or saved:
-        return args
-    with input_errors(f"--resume {args.resume}: no run to go on with"):
-        saved = json.loads((Path(args.resume) / "args.json").read_text())
-    return parse_args(words, saved)
+    if args.resume is not None and not saved:
+        with input_errors(f"--resume {args.resume}: no run to go on with"):
+            return parse_args(words, json.loads((Path(args.resume) / "args.json").read_text()))
+    return args
 
 
 if __name__ == "__main__":
     sys.stdout.reconfigure(line_buffering=True)  # a redirected log shows each line at once
+    threading.excepthook = lambda _: None  # what fails in TensorBoard's thread, it raises in this one, too
     try:
         main(parse_args(sys.argv[1:], {}))
     except (InputError, FloatingPointError, OSError) as error:

@@ -13,7 +13,7 @@ README = (ROOT / "README.md").read_text()
 def test_table_of_algorithm_1_points_to_the_right_lines(script):
     """Each row's number is the line of the script that begins the comment on that line of Algorithm 1."""
     code = (ROOT / script).read_text().splitlines()
-    where = {1: "def __init__(self, args: Args", 2: "for step in (bar :="}
+    where = {1: "def __init__(self, args: Args", 2: "    for step in bar:"}
     where |= {line: f"# Line {line}: " for line in range(3, 13)}
     expected = {line: n for line, text in where.items() for n, row in enumerate(code, 1) if text in row}
     linked = {
