@@ -156,9 +156,9 @@ def task_files() -> dict[str, str]:
 
 
 def find_dataset(env_id: str, dataset_path: str | None) -> tuple[Path | str, str]:
-    """What `load_dataset` takes, and a file's address: `dataset_path`, else the task's file in `data/` beside this script,
-    else in D4RL's cache folder, where it may be yet to be fetched; for a name with a slash, the Minari data set of that
-    name. Raises InputError for an unknown task, with the nearest names, and for a `dataset_path` without a file."""
+    """A source for `load_dataset`, and its address: `dataset_path`, else the task's file in `data/` beside this script,
+    else in D4RL's cache folder, where it may not be yet; of a Minari data set, its name. Raises InputError for an
+    unknown task, with the nearest names, and where `dataset_path` is no file."""
     if "/" in env_id and task_name(env_id) in ENVIRONMENTS and not dataset_path:
         return env_id, "Minari"
     files = task_files()
@@ -174,8 +174,8 @@ def find_dataset(env_id: str, dataset_path: str | None) -> tuple[Path | str, str
 
 
 def fetch_dataset(address: str, path: Path, *expected: int) -> None:
-    """Download the file into a folder of its own, check it whole as `load_dataset` does, and only then move it to `path`,
-    so that of two downloads at once each leaves a good file. Raises InputError."""
+    """Download into a folder of its own, read it whole (`expected` as for `load_dataset`), and only then move it to
+    `path`, so that two downloads at once leave one good file. Raises InputError."""
     with input_errors(f"{address} cannot be fetched into {path.parent}; --env-id door-demo needs no download"):
         path.parent.mkdir(parents=True, exist_ok=True)
         pooch.get_logger().setLevel("WARNING")
@@ -187,14 +187,14 @@ def fetch_dataset(address: str, path: Path, *expected: int) -> None:
 
 
 def read_minari(name: str) -> dict[str, np.ndarray]:
-    """The arrays of a D4RL file from a Minari data set, which is downloaded if need be: its episodes end to end."""
+    """A Minari data set, downloaded if need be, as the arrays of a D4RL file: its episodes end to end."""
     with input_errors("Minari's data sets need a package of theirs: pip install 'minari[hdf5,hf]'"):
         import minari
     with input_errors(f"--env-id {name}: no Minari data set of plain arrays"):
         episodes = [*minari.load_dataset(name, download=True)]
         parts = [(e.observations[:-1], e.actions, e.rewards, e.terminations, e.truncations) for e in episodes]
         names = ("observations", "actions", "rewards", "terminals", "timeouts")
-        arrays = {name: np.concatenate(all_of_it) for name, all_of_it in zip(names, zip(*parts))}
+        arrays = {key: np.concatenate(column) for key, column in zip(names, zip(*parts))}
         last = np.cumsum([len(e.rewards) for e in episodes]) - 1
         arrays["timeouts"][last] |= ~arrays["terminals"][last]  # an episode may end without a word on why
         return arrays
@@ -222,10 +222,10 @@ def read_array(file: h5py.File, name: str) -> np.ndarray:
 
 
 def load_dataset(source: Path | str, obs_dim: int, action_dim: int, max_steps: int) -> dict[str, np.ndarray]:
-    """Read a D4RL file (a path), as `d4rl.qlearning_dataset` does, or a Minari data set (a name): float32 arrays obs
+    """Read a D4RL file (a path) as `d4rl.qlearning_dataset` does, or a Minari data set (a name): float32 arrays obs
     (n, D), action (n, A) clipped to [-1, 1], reward (n,), next_obs (n, D), done (n,). A step that ends its episode by
-    timeout has no next observation and is dropped, as is the last of all; a terminal step is kept with done = 1. Without
-    `timeouts`, episodes end after `max_steps`. Raises InputError, saying what is wrong, for any other data."""
+    timeout has no next observation and is dropped, as is the last of all; a terminal step is kept with done = 1.
+    Without `timeouts`, episodes end after `max_steps`. Raises InputError, saying what is wrong, for any other data."""
     columns = {"observations": (obs_dim,), "actions": (action_dim,), "rewards": (), "terminals": (), "timeouts": ()}
     if isinstance(source, str):
         arrays = read_minari(source)
@@ -233,7 +233,7 @@ def load_dataset(source: Path | str, obs_dim: int, action_dim: int, max_steps: i
         with input_errors(f"{source}: cannot be read as a D4RL data set"), h5py.File(source, "r") as file:
             arrays = {k: read_array(file, k) for k in columns if k != "timeouts" or k in file}
     for name, array in arrays.items():
-        with input_errors(f"{source}: {name} is not an array of numbers"), np.errstate(over="ignore"):
+        with input_errors(f"{source}: {name} is not an array of numbers"), np.errstate(all="ignore"):
             arrays[name] = array = array.astype(np.float32)
         shape = (*arrays["observations"].shape[:1], *columns[name])
         if array.shape == (*shape, 1) and not columns[name]:
@@ -273,7 +273,7 @@ class EndWherePenFalls(gym.Wrapper):
 
 
 def make_envs(env_id: str, num: int, video_folder: Path | None = None) -> gym.vector.VectorEnv:
-    """`num` copies of the task's environment, stepped together and, if so wanted, filmed side by side for an episode."""
+    """`num` copies of the task's environment, stepped together and, if wanted, filmed side by side for an episode."""
     gym_id, max_steps, _, _ = ENVIRONMENTS[task_name(env_id)]
     gym.logger.min_level = gym.logger.ERROR  # no advice to move on to -v5
     if "Adroit" in gym_id:
@@ -607,7 +607,7 @@ def main(args: Args) -> dict:
     run.mkdir(parents=True, exist_ok=True)
     write(run / "args.json", json.dumps(arguments, indent=2).encode())
     writer = SummaryWriter(run, purge_step=step + 1)
-    signals = []  # each asks for a checkpoint and an end after the update at hand; a second one ends the process at once
+    signals = []  # one asks for a checkpoint and an end after the update at hand, a second one ends the process at once
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda number, _: (signals.append(number), signal.signal(number, signal.SIG_DFL)))
     print(f"{script}: {args.env_id}, {len(dataset['obs'])} transitions of {source}, on {device}, into {run}")
