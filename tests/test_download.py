@@ -87,11 +87,12 @@ def fetch(script, address, cache):
 
 
 @pytest.mark.parametrize("kind", ["good", "moved", "drip"])
-def test_what_arrives_whole(script, server, cache, kind):
-    """Also after a redirect, and slowly; nothing but the file is left."""
+def test_what_arrives_whole(script, server, cache, capsys, kind):
+    """Also after a redirect, and slowly; nothing but the file is left, and no progress bar in a redirected log."""
     fetch(script, f"{server.address}/{kind}", cache)
     assert (cache / NAME).read_bytes() == DEMO.read_bytes()
     assert [path.name for path in cache.iterdir()] == [NAME]
+    assert capsys.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize(
