@@ -1,0 +1,629 @@
+# /// script
+# requires-python = ">=3.10"
+# dependencies = [
+#     "torch==2.13.0", "numpy==2.4.6", "gymnasium[mujoco,box2d]==1.4.0", "tyro==1.0.17", "tqdm==4.70.1",
+#     "matplotlib==3.11.2",
+# ]
+# ///
+"""Does dropout variance find what the data lacks? Section 4.1 of the UWAC paper, complete.
+
+Wu et al., "Uncertainty Weighted Actor-Critic for Offline Reinforcement Learning" (ICML 2021). An expert learns to land
+(AWR), its last 100,000 steps are the data, a part of the sky is cut out of them, an offline agent learns from the rest
+(Algorithm 1 without MMD), and then we ask: is the critics' variance under dropout larger where the data was cut out?
+
+    python lunarlander_uncertainty.py
+
+This needs no data and no network. It is Gymnasium's LunarLander-v3, the successor of the paper's LunarLander-v2. Two
+yardsticks stand beside the dropout variance: the variance over the independently trained agents (an ensemble), and the
+distance to the nearest training state.
+
+Shapes: S seeds trained together, C critics, B batch, N sampled actions, D observation size, A number of actions,
+T stochastic passes, H hidden units; `stack` is S, or S * C for the critics.
+"""
+
+import copy
+import json
+import os
+import sys
+import time
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Literal
+
+import gymnasium as gym
+import numpy as np
+import torch
+import tyro
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from torch import Tensor, nn
+from tqdm import tqdm
+
+
+class InputError(Exception):
+    """Arguments or data that cannot be used. The command line prints it as one line and exits with 2."""
+
+
+@dataclass
+class Args:
+    clip: tuple[str, ...] = ("left", "top")  # data sets: left (x < 0.1 removed), top (y > 0.8), none, left:0.3, top:0.5
+    seed: int = 0  # random seed of the offline agents: same machine, same arguments, same numbers
+    num_seeds: int = 5  # S, independent agents trained side by side, which are the ensemble, too
+    total_steps: int = 20_000  # updates of the offline agents
+    batch_size: int = 256  # B, transitions in a mini-batch (BEAR code)
+    hidden_dim: int = 128  # H, units in each of the two hidden layers of actor and critics
+    gamma: float = 0.99  # discount a step (BEAR code)
+    tau: float = 0.005  # rate of the Polyak targets (BEAR code)
+    lmbda: float = 0.75  # lambda, share of the smaller target critic in a target (BEAR code)
+    num_candidates: int = 10  # N, the paper's p: sampled actions among which a target takes the best (BEAR code)
+    actor_lr: float = 1e-4  # learning rate of the actor (BEAR code)
+    critic_lr: float = 3e-4  # learning rate of the critics (BEAR code)
+    beta: float = 1.6  # weight beta / Var[Q] of a backup (paper, section 4.5: 0.8, 1.6 or 2.5)
+    dropout: float = 0.1  # rate after each hidden ReLU of the critics (authors' code)
+    variance: Literal["mc", "analytic"] = "analytic"  # Var[Q] from moments, or from stochastic passes (Algorithm 1)
+    passes: int = 100  # T, stochastic passes of mc (paper, Algorithm 1)
+    weighting: Literal["variance", "std", "exp", "none"] = "variance"  # beta/Var, beta/std, exp(-beta Var) or 1
+    weight_clip: float = 1.5  # upper limit of the weight (paper, section 4.5)
+    normalize: bool = True  # whether the agents see states with the training data's mean 0 and deviation 1
+    holdout: float = 0.1  # share of the episodes that no agent trains on
+    expert_seed: int = 0  # random seed of the expert
+    expert_goal: float = 280.0  # mean return at which the expert is done (paper: 269.7)
+    expert_iterations: int = 1000  # AWR iterations of 2,048 steps at most
+    expert_episodes: int = 100  # episodes that an evaluation of the expert averages
+
+    def __post_init__(self) -> None:
+        for clip in self.clip:
+            parse_clip(clip)
+        ranges = {"seed": (0, 2**32 - 1), "expert_seed": (0, 2**32 - 1), "passes": (2, 10**9), "dropout": (0, 0.999)}
+        ranges |= {"gamma": (0, 1), "tau": (0, 1), "lmbda": (0, 1), "holdout": (0.01, 0.99)}
+        ranges |= {"expert_goal": (-(10**9), 10**9)}
+        for name, value in vars(self).items():
+            low, high = ranges.get(name, (1 if isinstance(value, int) else 0, 10**9))
+            if type(value) in (int, float) and not low <= value <= high:
+                raise InputError(f"--{name.replace('_', '-')} {value}: must be from {low} to {high}")
+
+
+ACTIONS = ("do nothing", "fire left engine", "fire main engine", "fire right engine")
+# Settings of the expert where they are not arguments. From the AWR release for LunarLander: lambda, batch, layers,
+# clip, samples an iteration (16 * 128). Ours: the rest. The replay holds what the paper calls the expert's data.
+AWR = {"gamma": 0.99, "lmbda": 0.95, "batch": 256, "critic_steps": 200, "actor_steps": 1000, "temperature": 1.0}
+AWR |= {"weight_clip": 20.0, "critic_lr": 1e-3, "actor_lr": 3e-4, "envs": 16, "rollout": 128, "replay": 100_000}
+AWR |= {"recent": 20_480, "evaluate_every": 25}
+
+
+def three_layers(out_dim: int) -> nn.Sequential:
+    """The expert's actor and value network: (B, 8) -> (B, out)."""
+    sizes = ((8, 128), (128, 64), (64, out_dim))
+    layers = [layer for size in sizes for layer in (nn.Linear(*size), nn.ReLU())]
+    return nn.Sequential(*layers[:-1])
+
+
+def td_lambda_returns(
+    reward: np.ndarray, next_value: np.ndarray, terminated: np.ndarray, ended: np.ndarray, gamma: float, lmbda: float
+) -> np.ndarray:
+    """TD(lambda) returns of E environments over T steps, all (T, E), `next_value` being V(s'). A terminated episode is
+    worth nothing further; one that was truncated (`ended` alone), and the last row, go on with V(s')."""
+    ended = ended.copy()
+    ended[-1] = True
+    returns = reward + gamma * np.where(terminated, 0, np.where(ended, 1, 1 - lmbda) * next_value)
+    for t in range(len(returns) - 2, -1, -1):
+        returns[t] += gamma * lmbda * ~ended[t] * returns[t + 1]
+    return returns
+
+
+@torch.no_grad()
+def value_targets(value: nn.Module, next_states: Tensor, recent: list[np.ndarray]) -> Tensor:
+    """TD(lambda) returns (T * E,) of steps, arrays (T, E, ...), by a value network of their next states (T * E, 8)."""
+    _, _, reward, _, terminated, ended = recent
+    next_value = 100 * value(next_states).view(reward.shape).numpy()
+    returns = td_lambda_returns(reward, next_value, terminated, ended, AWR["gamma"], AWR["lmbda"])
+    return torch.as_tensor(returns, dtype=torch.float32).flatten()
+
+
+def awr_weights(advantage: Tensor, temperature: float, clip: float) -> Tensor:
+    """exp(A / temperature), clipped, of advantages (n,) that are brought to mean 0 and deviation 1 first."""
+    normalized = (advantage - advantage.mean()) / (advantage.std(correction=0) + 1e-5)
+    return (normalized / temperature).exp().clamp(max=clip)
+
+
+def evaluate(actor: nn.Module, mean: Tensor, std: Tensor, episodes: int, seed: list[int]) -> np.ndarray:
+    """Returns of whole episodes, one an environment, in which the likeliest action is taken: (episodes,)."""
+    envs = gym.make_vec("LunarLander-v3", episodes, vectorization_mode="sync")
+    obs, _ = envs.reset(seed=int(np.random.SeedSequence(seed).generate_state(1)[0]))
+    returns, running = np.zeros(episodes), np.ones(episodes, bool)
+    while running.any():
+        with torch.no_grad():
+            action = actor((torch.as_tensor(obs) - mean) / std).argmax(-1)
+        obs, reward, terminated, truncated, _ = envs.step(action.numpy())
+        returns += reward * running  # an environment that ended has begun its next episode
+        running &= ~(terminated | truncated)
+    envs.close()
+    return returns
+
+
+def train_expert(args: Args) -> dict[str, np.ndarray]:
+    """Advantage-weighted regression (Peng et al., 2019) until the mean return is --expert-goal. Returns the last 100,000
+    steps, one environment after the other: obs, next_obs (n, 8), action, reward, done, episode (n,); and `returns`
+    (episodes,) of fresh episodes, `seconds`, `iterations`."""
+    torch.manual_seed(args.expert_seed)
+    # A step that ends an episode also begins the next one, and hands the last observation over in `info`.
+    autoreset = {"autoreset_mode": gym.vector.AutoresetMode.SAME_STEP}
+    envs = gym.make_vec("LunarLander-v3", AWR["envs"], vectorization_mode="sync", vector_kwargs=autoreset)
+    actor, value = three_layers(len(ACTIONS)), three_layers(1)  # the value network's unit is 100 points
+    actor_optimizer = torch.optim.Adam(actor.parameters(), AWR["actor_lr"], fused=True)
+    value_optimizer = torch.optim.Adam(value.parameters(), AWR["critic_lr"], fused=True)
+    mean, std, moments = torch.zeros(8), torch.ones(8), np.zeros((2, 8))
+    replay, start = None, time.perf_counter()
+    obs, _ = envs.reset(seed=args.expert_seed)
+    for iteration in (bar := tqdm(range(1, args.expert_iterations + 1), unit="iterations", disable=None)):
+        # Collect samples.
+        rows = []
+        for _ in range(AWR["rollout"]):
+            with torch.no_grad():
+                logits = actor((torch.as_tensor(obs) - mean) / std)
+            action = torch.distributions.Categorical(logits=logits).sample().numpy()
+            following, reward, terminated, truncated, info = envs.step(action)
+            next_obs, ended = following.copy(), terminated | truncated
+            for i in np.flatnonzero(ended):
+                next_obs[i] = info["final_obs"][i]
+            rows.append((obs, action, reward.astype(np.float32), next_obs, terminated, ended))
+            obs = following
+        new = [np.stack(column) for column in zip(*rows)]  # (T, E, ...)
+        keep = AWR["replay"] // AWR["envs"]
+        replay = new if replay is None else [np.concatenate(pair)[-keep:] for pair in zip(replay, new)]
+        # Input normalization, from all steps so far.
+        seen = new[0].reshape(-1, 8).astype(np.float64)
+        moments += (seen.sum(0), np.square(seen).sum(0))
+        centre, square = moments / (iteration * len(seen))
+        mean = torch.as_tensor(centre, dtype=torch.float32)
+        std = torch.as_tensor(np.sqrt(square - centre**2) + 1e-3, dtype=torch.float32)
+        # Train on the newest steps alone: the fresher the data, the faster the policy improves.
+        recent = [column[-(AWR["recent"] // AWR["envs"]) :] for column in replay]
+        states, next_states = ((torch.as_tensor(recent[i]).flatten(0, 1) - mean) / std for i in (0, 3))
+        actions = torch.as_tensor(recent[1]).flatten()
+        returns = value_targets(value, next_states, recent)
+        for index in torch.randint(len(states), (AWR["critic_steps"], AWR["batch"])):
+            loss = (value(states[index]).squeeze(-1) - returns[index] / 100).square().mean()
+            Agent.minimize(loss, value_optimizer)
+        with torch.no_grad():
+            advantage = value_targets(value, next_states, recent) - 100 * value(states).squeeze(-1)
+        weight = awr_weights(advantage, AWR["temperature"], AWR["weight_clip"])
+        for index in torch.randint(len(states), (AWR["actor_steps"], AWR["batch"])):
+            loss = nn.functional.cross_entropy(actor(states[index]), actions[index], reduction="none")
+            Agent.minimize((weight[index] * loss).mean(), actor_optimizer)
+        # Done? These episodes choose when to stop, so the result is measured on others, below.
+        if iteration % AWR["evaluate_every"] == 0 or iteration == args.expert_iterations:
+            score = evaluate(actor, mean, std, args.expert_episodes, [args.expert_seed, iteration]).mean()
+            bar.write(f"expert, iteration {iteration}: mean return {score:.1f}, {time.perf_counter() - start:.0f} s")
+            if score >= args.expert_goal:
+                break
+    envs.close()
+    obs, action, reward, next_obs, terminated, ended = (column.swapaxes(0, 1) for column in replay)  # (E, T, ...)
+    begins = np.concatenate([np.ones_like(ended[:, :1]), ended[:, :-1]], axis=1)
+    columns = {"obs": obs, "action": action, "reward": reward, "next_obs": next_obs}
+    columns |= {"done": terminated.astype(np.float32), "episode": begins.cumsum().reshape(begins.shape) - 1}
+    dataset = {name: column.reshape(-1, *column.shape[2:]) for name, column in columns.items()}
+    dataset["returns"] = evaluate(actor, mean, std, args.expert_episodes, [args.expert_seed, 0])
+    return dataset | {"iterations": np.array(iteration), "seconds": np.array(time.perf_counter() - start)}
+
+
+def expert_dataset(args: Args) -> dict[str, np.ndarray]:
+    """What `train_expert` returns, from runs/ if an earlier call with the same expert arguments left it there. Raises
+    InputError for a file that is not such an expert's."""
+    settings = json.dumps({name: value for name, value in vars(args).items() if name.startswith("expert")} | AWR)
+    name = f"{args.expert_seed}__{args.expert_goal:g}__{args.expert_iterations}__{args.expert_episodes}"
+    path = Path("runs") / f"LunarLander-v3__awr__{name}.npz"
+    if not path.exists():
+        expert = train_expert(args)
+        path.parent.mkdir(exist_ok=True)
+        part = path.with_suffix(f".{os.getpid()}.part")
+        with open(part, "wb") as file:  # under another name until it is whole
+            np.savez_compressed(file, settings=settings, **expert)
+        part.rename(path)
+        return expert
+    try:
+        with np.load(path) as file:
+            expert = {name: file[name] for name in file.files}
+        found, sizes = str(expert.pop("settings")), {len(expert[k]) for k in ("obs", "action", "reward", "next_obs")}
+        if found != settings:
+            raise ValueError("it was trained with other settings")
+        if len(sizes | {len(expert["done"]), len(expert["episode"])}) > 1 or expert["obs"].shape[1:] != (8,):
+            raise ValueError("its arrays do not fit each other")
+    except Exception as error:  # np.load raises almost anything for a file that is not its own
+        raise InputError(f"{path}: no saved expert ({str(error).splitlines()[0]}); remove it to train anew") from error
+    return expert
+
+
+def parse_clip(clip: str) -> tuple[int, float]:
+    """Dimension of the state and threshold: (0, 0.1) for left, (1, 0.8) for top, other thresholds as in top:0.5."""
+    kind, _, number = clip.partition(":")
+    try:
+        dimension, threshold = {"left": (0, 0.1), "top": (1, 0.8), "none": (0, -np.inf)}[kind]
+        return dimension, float(number) if number and kind != "none" else threshold
+    except (KeyError, ValueError):
+        raise InputError(f"--clip {clip}: must be left, top, none or one with a threshold, as left:0.3") from None
+
+
+def is_removed(obs: np.ndarray, clip: str) -> np.ndarray:
+    """Whether a clip removes a state: x < 0.1 for left, y > 0.8 for top: obs (..., 8) -> (...)."""
+    dimension, threshold = parse_clip(clip)
+    return obs[..., 0] < threshold if dimension == 0 else obs[..., 1] > threshold
+
+
+def clip_dataset(dataset: dict[str, np.ndarray], clip: str) -> dict[str, np.ndarray]:
+    """The transitions, arrays (n, ...), of which neither the state nor the next state is removed."""
+    kept = ~(is_removed(dataset["obs"], clip) | is_removed(dataset["next_obs"], clip))
+    return {name: array[kept] for name, array in dataset.items()}
+
+
+class StackedLinear(nn.Module):
+    """`stack` linear layers as one batched matmul: (stack, N, in) -> (stack, N, out)."""
+
+    def __init__(self, stack: int, in_dim: int, out_dim: int):
+        super().__init__()
+        bound = in_dim**-0.5  # as torch.nn.Linear
+        self.weight = nn.Parameter(torch.empty(stack, in_dim, out_dim).uniform_(-bound, bound))
+        self.bias = nn.Parameter(torch.empty(stack, 1, out_dim).uniform_(-bound, bound))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.baddbmm(self.bias, x, self.weight)
+
+    def on_pairs(self, obs: Tensor, x: Tensor) -> Tensor:
+        """The layer on [obs, x] for N rows x a state: obs (stack, B, D), x (stack, B, N, E) -> (stack, B * N, out)."""
+        weight_obs, weight_x = self.weight.split((obs.shape[-1], x.shape[-1]), dim=1)
+        of_obs = torch.baddbmm(self.bias, obs, weight_obs).unsqueeze(2)  # the same for all N, so it is taken once
+        return torch.bmm(x.flatten(1, 2), weight_x).unflatten(1, x.shape[1:3]).add_(of_obs).flatten(1, 2)
+
+
+class MLP(nn.Module):
+    """A stack of networks with two hidden layers of ReLU units."""
+
+    def __init__(self, stack: int, in_dim: int, hidden_dim: int, out_dim: int):
+        super().__init__()
+        sizes = ((in_dim, hidden_dim), (hidden_dim, hidden_dim), (hidden_dim, out_dim))
+        self.layers = nn.ModuleList(StackedLinear(stack, *size) for size in sizes)
+
+    def forward(self, obs: Tensor, x: Tensor | None = None, dropout: float = 0.0) -> Tensor:
+        """obs (stack, B, D) -> (stack, B, out), or with N rows x a state, (stack, B, N, E) -> (stack, B, N, out)."""
+        h = (self.layers[0](obs) if x is None else self.layers[0].on_pairs(obs, x)).relu_()
+        h = h * kept_units(h, dropout) / (1 - dropout) if dropout else h
+        h = self.layers[1](h).relu_()
+        h = self.layers[2](h * kept_units(h, dropout) / (1 - dropout) if dropout else h)
+        return h if x is None else h.unflatten(1, x.shape[1:3])
+
+
+class Critic(MLP):
+    """A stack of Q functions; a discrete action comes as a one-hot vector."""
+
+    def __init__(self, stack: int, obs_dim: int, action_dim: int, hidden_dim: int = 256):
+        super().__init__(stack, obs_dim + action_dim, hidden_dim, 1)
+
+    def forward(self, obs: Tensor, action: Tensor, dropout: float = 0.0) -> Tensor:
+        """Q: obs (stack, B, D) with action (stack, B, A) -> (stack, B), or action (stack, B, N, A) -> (stack, B, N)."""
+        actions = action.view(*obs.shape[:2], -1, action.shape[-1])
+        return super().forward(obs, actions, dropout).view(action.shape[:-1])
+
+
+def kept_units(h: Tensor, p: float) -> Tensor:
+    """Dropout's mask of h's shape, 1 with probability 1 - p, else 0. 16 bits a unit are faster than torch.bernoulli."""
+    bits = torch.empty(h.numel() // 4 + 1, dtype=torch.int64, device=h.device).random_(-(2**63), None)
+    return bits.view(torch.int16)[: h.numel()].view(h.shape).ge_(round(p * 2**16) - 2**15)
+
+
+@torch.no_grad()
+def mc_dropout_variance(critic: Critic, obs: Tensor, action: Tensor, p: float, passes: int) -> Tensor:
+    """Sample variance of Q over T passes with fresh dropout of rate p (paper, section 3.1): obs (stack, N, D), action
+    (stack, N, A) -> (stack, N). What no mask touches is done once: the first layer and the factors 1 / (1 - p)."""
+    weight, bias, last = critic.layers[1].weight, critic.layers[1].bias, critic.layers[2].weight.mT
+    h1 = critic.layers[0].on_pairs(obs, action.unsqueeze(2)).relu_() / (1 - p)  # (stack, N, H)
+    q = torch.empty(passes, *h1.shape[:2], device=h1.device)
+    for t in range(passes):
+        h2 = torch.baddbmm(bias, h1 * kept_units(h1, p), weight).relu_()
+        q[t] = torch.linalg.vecdot(h2 * kept_units(h2, p), last)
+    return q.var(0) / (1 - p) ** 2
+
+
+@torch.no_grad()
+def analytic_dropout_variance(critic: Critic, obs: Tensor, action: Tensor, p: float) -> Tensor:
+    """Var[Q] under dropout of rate p without sampling: obs (stack, N, D), action (stack, N, A) -> (stack, N). The first
+    masks, of variance r = p / (1 - p) each, make the second layer's inputs z nearly normal: mean, mean square and slope
+    P(z > 0) of relu(z) follow. What the slopes pass on adds up over units, the rest counts unit by unit, and the second
+    masks add r E[relu(z)^2]. Exact where no z comes near 0 under the masks."""
+    r, weight, last = p / (1 - p), critic.layers[1].weight, critic.layers[2].weight.mT  # (stack, 1, H)
+    h = critic.layers[0].on_pairs(obs, action.unsqueeze(2)).relu_()  # (stack, N, H)
+    z, std = critic.layers[1](h), (r * torch.bmm(h.square(), weight.square())).sqrt_().clamp_(min=1e-12)
+    t = (z / std).clamp_(-8, 8)  # further out only denormal numbers would change, which are slow
+    slope, density = 0.5 + 0.5 * torch.erf(t / 2**0.5), std * (-0.5 * t.square()).exp() / (2 * np.pi) ** 0.5
+    mean, mean_square = z * slope + density, (z.square() + std.square()) * slope + z * density
+    passed_on = (h * torch.bmm(slope * last, weight.mT)).square()
+    rest = ((1 + r) * mean_square - mean.square() - (slope * std).square()) * last.square()
+    return (r * passed_on.sum(-1) + rest.sum(-1)).clamp(min=0)  # rounding may leave less where p is 0
+
+
+@torch.no_grad()
+def uncertainty_weight(variance: Tensor, beta: float, clip: float, weighting: str) -> Tensor:
+    """Weight of a backup from its variance, any shape, clipped to (0, clip), without gradient (paper, equation 4)."""
+    weights = {"variance": beta / variance, "std": beta / variance.sqrt(), "exp": (-beta * variance).exp()}
+    return weights[weighting].clamp(max=clip) if weighting in weights else torch.ones_like(variance)
+
+
+class Agent:
+    """S agents that learn offline from transitions (n, ...), by Algorithm 1 without MMD for discrete actions."""
+
+    def __init__(self, args: Args, dataset: dict[str, np.ndarray]):
+        self.args, S, self.num_critics, A = args, args.num_seeds, 2, len(ACTIONS)
+        obs, next_obs, reward, done = (torch.as_tensor(dataset[k]) for k in ("obs", "next_obs", "reward", "done"))
+        self.mean, self.std = obs.mean(0), obs.std(0) + 1e-3
+        self.points = [((obs - self.mean) / self.std)[dataset["action"] == a] for a in range(A)]
+        action = nn.functional.one_hot(torch.as_tensor(dataset["action"]), A).float()
+        self.data = self.inputs(obs), action, reward, self.inputs(next_obs), done
+        self.actor = MLP(S, 8, args.hidden_dim, A)
+        self.critic = Critic(S * self.num_critics, 8, A, args.hidden_dim)
+        self.target_actor, self.target_critic = copy.deepcopy(self.actor), copy.deepcopy(self.critic)
+        self.actor_optimizer = torch.optim.Adam(self.actor.parameters(), args.actor_lr, fused=True)
+        self.critic_optimizer = torch.optim.Adam(self.critic.parameters(), args.critic_lr, fused=True)
+
+    def inputs(self, obs: Tensor) -> Tensor:
+        """What the networks see of states (..., 8)."""
+        return (obs - self.mean) / self.std if self.args.normalize else obs
+
+    def q_values(self, critic: Critic, obs: Tensor, action: Tensor, dropout: float = 0.0) -> Tensor:
+        """Every critic of every seed: obs (S, B, D), action (S, B, ..., A) -> (S, C, B, ...)."""
+        obs, action = (x.repeat_interleave(self.num_critics, 0) for x in (obs, action))
+        return critic(obs, action, dropout).unflatten(0, (-1, self.num_critics))
+
+    @torch.no_grad()
+    def q_variance(self, critic: Critic, obs: Tensor, action: Tensor) -> Tensor:
+        """Var[Q1] + Var[Q2] of every seed, without gradient: obs (S, B, D), action (S, B, A) -> (S, B)."""
+        inputs, args = [x.repeat_interleave(self.num_critics, 0) for x in (obs, action)], self.args
+        if args.variance == "mc":
+            variance = mc_dropout_variance(critic, *inputs, args.dropout, args.passes)
+        else:
+            variance = analytic_dropout_variance(critic, *inputs, args.dropout)
+        return variance.unflatten(0, (-1, self.num_critics)).sum(1)
+
+    def of_all_actions(self, critic: Critic, obs: Tensor) -> tuple[Tensor, Tensor]:
+        """Q (S, C, B, A) and Var[Q1] + Var[Q2] (S, B, A) of every action at obs (S, B, D)."""
+        S, B, A = *obs.shape[:2], len(ACTIONS)
+        actions = torch.eye(A).expand(S, B, A, A)
+        variance = self.q_variance(critic, obs.repeat_interleave(A, 1), actions.flatten(1, 2))
+        return self.q_values(critic, obs, actions), variance.unflatten(1, (B, A))
+
+    def update(self) -> dict[str, Tensor]:
+        """One gradient step of every network: Algorithm 1, lines 3 to 12. Returns metrics, each (S,)."""
+        args = self.args
+        # Line 3: a mini-batch of transitions for each seed.
+        index = torch.randint(len(self.data[0]), (args.num_seeds, args.batch_size))
+        obs, action, reward, next_obs, done = (array[index] for array in self.data)  # (S, B, ...)
+        with torch.no_grad():
+            # Line 5: candidate actions of the target actor.
+            probabilities = self.target_actor(next_obs).softmax(-1)  # (S, B, A)
+            candidates = probabilities.flatten(0, 1).multinomial(args.num_candidates, True).unflatten(0, index.shape)
+            # Line 6: the best candidate under the lambda-mixture of the target critics.
+            next_q = self.q_values(self.target_critic, next_obs, torch.eye(len(ACTIONS)).expand(*index.shape, -1, -1))
+            mixture = args.lmbda * next_q.amin(1) + (1 - args.lmbda) * next_q.amax(1)  # (S, B, A)
+            y, best = mixture.gather(2, candidates).max(-1)  # (S, B)
+            target_q = reward + args.gamma * (1 - done) * y
+            # Line 7: the variance of y, which is that at the action where the maximum is attained.
+            best_action = nn.functional.one_hot(candidates.gather(2, best.unsqueeze(2)).squeeze(2), len(ACTIONS))
+            variance = self.q_variance(self.target_critic, next_obs, best_action.float())  # (S, B)
+            weight = uncertainty_weight(variance, args.beta, args.weight_clip, args.weighting)
+        # Line 8: weighted regression of the critics, under dropout.
+        q = self.q_values(self.critic, obs, action, args.dropout)  # (S, C, B)
+        critic_loss = (weight.unsqueeze(1) * (q - target_q.unsqueeze(1)).square()).mean(2).sum(1)  # (S,)
+        self.minimize(critic_loss, self.critic_optimizer)
+        # Lines 10 and 11: the actor maximizes Q, weighted (equation 5). There is no MMD, and the expectation over its
+        # four actions is exact, so that no action is sampled.
+        with torch.no_grad():
+            policy_q, policy_variance = self.of_all_actions(self.critic, obs)
+            policy_weight = uncertainty_weight(policy_variance, args.beta, args.weight_clip, args.weighting)
+        policy = self.actor(obs).softmax(-1)
+        actor_loss = -(policy * policy_weight * policy_q.amin(1)).sum(-1).mean(1)  # (S,)
+        self.minimize(actor_loss, self.actor_optimizer)
+        # Line 12: the targets follow.
+        with torch.no_grad():
+            targets = [*self.target_critic.parameters(), *self.target_actor.parameters()]
+            torch._foreach_lerp_(targets, [*self.critic.parameters(), *self.actor.parameters()], args.tau)
+        metrics = {"critic_loss": critic_loss.detach(), "target_q": target_q.mean(1), "variance": variance.mean(1)}
+        return metrics | {"weight": weight.mean(1), "policy_weight": (policy.detach() * policy_weight).sum(-1).mean(1)}
+
+    @staticmethod
+    def minimize(loss: Tensor, optimizer: torch.optim.Optimizer) -> None:
+        """A step on the sum of the seeds' losses (S,). Adam works element by element, so no seed feels another."""
+        optimizer.zero_grad()
+        loss.sum().backward(inputs=optimizer.param_groups[0]["params"])  # no gradients for networks on the way
+        optimizer.step()
+
+    @torch.no_grad()
+    def measures(self, obs: np.ndarray) -> dict[str, tuple[Tensor, Tensor]]:
+        """Three answers to how unknown the states (n, 8) are. For each its name, the values of state-action pairs
+        (S or 1, n, A) and those of states (S or 1, n): `dropout`, Var[Q1] + Var[Q2]; `ensemble`, the variance of the
+        mean Q over the S agents; `distance`, to the nearest training state, or to the nearest with the same action, in
+        units of the training data's deviations. The first two average a state's actions by the policy."""
+        found = []
+        for chunk in torch.as_tensor(obs, dtype=torch.float32).split(64):  # larger tensors are slower
+            inputs, point = self.inputs(chunk).expand(self.args.num_seeds, -1, -1), (chunk - self.mean) / self.std
+            q, dropout = self.of_all_actions(self.critic, inputs)
+            policy = self.actor(inputs).softmax(-1)  # (S, n, A)
+            ensemble = q.mean(1).var(0, correction=min(1, self.args.num_seeds - 1), keepdim=True)  # (1, n, A)
+            distance = torch.stack([torch.cdist(point, known).amin(1) for known in self.points], -1)[None]
+            of_states = (policy * dropout).sum(-1), (policy.mean(0) * ensemble).sum(-1), distance.amin(-1)
+            found.append([dropout, ensemble, distance, *of_states])
+        values = [torch.cat(chunks, 1) for chunks in zip(*found)]
+        return {name: (values[i], values[i + 3]) for i, name in enumerate(("dropout", "ensemble", "distance"))}
+
+
+def auroc(known: Tensor, novel: Tensor) -> np.ndarray:
+    """The chance that a value of `novel` (S, m) is larger than one of `known` (S, n), ties counting half: (S,)."""
+    known, novel = known.sort(-1).values.contiguous(), novel.contiguous()
+    smaller = [torch.searchsorted(known, novel, right=right).double().mean(-1) for right in (False, True)]
+    return (sum(smaller) / (2 * known.shape[-1])).numpy()
+
+
+def uncertainty_map(agent: Agent, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Dropout variance of every seed over a grid of positions, expectation over the policy's actions, the rest of the
+    state being the training data's average: x (X,), y (Y,) -> (S, Y, X)."""
+    obs = agent.mean.repeat(len(y), len(x), 1)
+    obs[..., 0], obs[..., 1] = torch.as_tensor(x), torch.as_tensor(y)[:, None]
+    return agent.measures(obs.flatten(0, 1).numpy())["dropout"][1].unflatten(1, (len(y), len(x))).numpy()
+
+
+def train_agent(args: Args, dataset: dict[str, np.ndarray], name: str) -> tuple[Agent, list[dict]]:
+    """Agents trained on the transitions, and the means of the metrics over each twentieth of the updates."""
+    torch.manual_seed(args.seed)
+    agent, history, sums, every = Agent(args, dataset), [], [], -(-args.total_steps // 20)
+    for step in (bar := tqdm(range(1, args.total_steps + 1), unit="updates", disable=None)):
+        sums.append(agent.update())
+        if step % every == 0 or step == args.total_steps:
+            row = {key: torch.stack([metrics[key] for metrics in sums]).mean(0) for key in sums[0]}  # (S,)
+            if not all(value.isfinite().all() for value in row.values()):
+                raise FloatingPointError(f"{name}, update {step}: a metric is not finite")
+            history.append({"step": step} | {key: value.tolist() for key, value in row.items()})
+            text = ", ".join(f"{key} {value.mean():.4g}" for key, value in row.items())
+            bar.write(f"{name}, update {step}: {text}")
+            sums = []
+    return agent, history
+
+
+def study(args: Args, expert: dict[str, np.ndarray], clip: str) -> tuple[dict, dict]:
+    """Train on what a clip leaves of the expert's data, and ask what is known. Returns the numbers, and what the figures
+    need. A tenth of the episodes is held out: a neighbour in time would be nearly the same state."""
+    data = {name: expert[name] for name in ("obs", "action", "reward", "next_obs", "done", "episode")}
+    kept, generator = clip_dataset(data, clip), np.random.default_rng(args.seed)
+    held_out = generator.random(data["episode"].max() + 1) < args.holdout  # (episodes,)
+    train, test = ({k: v[held_out[kept["episode"]] == part] for k, v in kept.items()} for part in (False, True))
+    if len(np.unique(train["action"])) < len(ACTIONS) or not len(test["obs"]):
+        raise InputError(
+            f"--clip {clip}: leaves {len(train['obs'])} transitions to train on, {len(test['obs'])} to test"
+        )
+    start = time.perf_counter()
+    agent, history = train_agent(args, train, clip)
+    seconds = time.perf_counter() - start
+
+    removed = data["obs"][is_removed(data["obs"], clip)]
+    picked = generator.permutation(len(test["obs"]))[:5000]  # of more, the AUROC would not get more exact
+    known = agent.measures(test["obs"][picked])
+    novel = agent.measures(generator.permutation(removed)[:5000]) if len(removed) else None
+    action = torch.as_tensor(test["action"][picked])
+    random_action = torch.as_tensor(generator.integers(len(ACTIONS), size=len(picked)))
+    numbers = {"states_kept": int((~is_removed(data["obs"], clip)).sum()), "transitions_kept": len(kept["obs"])}
+    numbers |= {"transitions_trained": len(train["obs"]), "states_held_out": len(test["obs"])}
+    numbers |= {"states_removed": len(removed), "seconds": seconds, "auroc_states": {}, "auroc_random_actions": {}}
+    for name, (pairs, states) in known.items():
+        if novel is not None:
+            numbers["auroc_states"][name] = auroc(states, novel[name][1]).tolist()
+        with_action, with_random = (pairs[:, torch.arange(len(a)), a] for a in (action, random_action))
+        numbers["auroc_random_actions"][name] = auroc(with_action, with_random).tolist()
+    numbers["history"] = history
+    variances = [known["dropout"][1].numpy()] + ([novel["dropout"][1].numpy()] if novel is not None else [])
+    return numbers, {"agent": agent, "train": train, "variances": variances}
+
+
+X_EDGES, Y_EDGES = np.linspace(-1, 1, 61), np.linspace(-0.1, 1.6, 52)  # of the figures' cells, in the state's units
+COLOURS = ("#0072B2", "#D55E00")  # Okabe and Ito's blue and vermillion
+
+
+def draw_visits(figure: Figure, axes, obs: np.ndarray, label: str) -> None:
+    """How often each cell of (x, y) is visited, on a logarithmic scale."""
+    counts, _, _ = np.histogram2d(obs[:, 0], obs[:, 1], (X_EDGES, Y_EDGES))
+    mesh = axes.pcolormesh(X_EDGES, Y_EDGES, np.ma.masked_less(counts.T, 1), cmap="cividis", norm="log", vmin=1)
+    figure.colorbar(mesh, ax=axes, label=label)
+
+
+def outline_removed(axes, clip: str) -> None:
+    """A dashed line around what the clip removes."""
+    dimension, threshold = parse_clip(clip)
+    left, right, bottom, top = X_EDGES[0], X_EDGES[-1], Y_EDGES[0], Y_EDGES[-1]
+    if np.isfinite(threshold):
+        corner = (left, bottom) if dimension == 0 else (left, threshold)
+        size = (threshold - left, top - bottom) if dimension == 0 else (right - left, top - threshold)
+        axes.add_patch(Rectangle(corner, *size, fill=False, edgecolor="#D55E00", linestyle="--", linewidth=2))
+
+
+def save_figure(figure: Figure, path: Path) -> None:
+    for suffix in (".png", ".pdf"):
+        figure.savefig(path.with_suffix(suffix), dpi=150)
+
+
+def plot_expert(expert: dict[str, np.ndarray], path: Path) -> None:
+    """Figure (a): where the expert was, for each of its actions and in all."""
+    figure = Figure(figsize=(15, 3.2), layout="constrained")
+    for a, axes in enumerate(figure.subplots(1, 1 + len(ACTIONS), sharex=True, sharey=True)):
+        of_action = expert["action"] == a if a < len(ACTIONS) else slice(None)
+        draw_visits(figure, axes, expert["obs"][of_action], "states" if a == len(ACTIONS) else "")
+        axes.set(title=(*ACTIONS, "all actions")[a], xlabel="x", ylabel="" if a else "y")
+    save_figure(figure, path)
+
+
+def plot_map(clip: str, train: dict[str, np.ndarray], agent: Agent, path: Path) -> None:
+    """Figure (b): what the agents trained on, and their variance over (x, y), mean of its logarithm over the seeds."""
+    figure = Figure(figsize=(9, 3.6), layout="constrained")
+    data_axes, map_axes = figure.subplots(1, 2, sharex=True, sharey=True)
+    draw_visits(figure, data_axes, train["obs"], "training states a cell")
+    x, y = ((edges[1:] + edges[:-1]) / 2 for edges in (X_EDGES, Y_EDGES))
+    log_variance = np.log10(uncertainty_map(agent, x, y)).mean(0)
+    mesh = map_axes.pcolormesh(X_EDGES, Y_EDGES, log_variance, cmap="viridis")
+    figure.colorbar(mesh, ax=map_axes, label=r"$\log_{10}$ Var[Q], Q in points of return")
+    for axes, title in ((data_axes, f"data, clip {clip}"), (map_axes, "variance of Q under dropout")):
+        outline_removed(axes, clip)
+        axes.set(title=title, xlabel="x", ylabel="y")
+    save_figure(figure, path)
+
+
+def plot_histograms(variances: dict[str, list[np.ndarray]], path: Path) -> None:
+    """Figure (c): the variance at expert states that were kept (and held out) and at those that were removed."""
+    figure = Figure(figsize=(4.5 * len(variances), 3.4), layout="constrained")
+    for axes, (clip, groups) in zip(figure.subplots(1, len(variances), squeeze=False)[0], variances.items()):
+        logs = [np.log10(values.clip(1e-12)).flatten() for values in groups]
+        bins = np.linspace(min(values.min() for values in logs), max(values.max() for values in logs), 60)
+        for values, label, colour in zip(logs, ("kept, held out", "removed"), COLOURS):
+            axes.hist(values, bins, density=True, alpha=0.55, label=label, color=colour)
+        axes.set(title=f"clip {clip}", xlabel=r"$\log_{10}$ Var[Q], Q in points of return", ylabel="density")
+        axes.legend(frameon=False)
+    save_figure(figure, path)
+
+
+def describe(values: list[float]) -> str:
+    return f"{np.mean(values):.3f}" + (f" ± {np.std(values, ddof=1):.3f}" if len(values) > 1 else "")
+
+
+def main(args: Args) -> dict:
+    """The whole study into runs/LunarLander-v3__SCRIPT__SEED__TIME/; returns the contents of its result.json."""
+    torch.empty(8_000_000)  # 32 MB, freed at once: from then on glibc keeps smaller tensors' memory for reuse
+    start, script = time.perf_counter(), Path(__file__).stem
+    expert = expert_dataset(args)
+    returns = expert["returns"]
+    run = Path("runs") / f"LunarLander-v3__{script}__{args.seed}__{time.time_ns() // 1000}"
+    run.mkdir(parents=True)
+    print(
+        f"expert: return {returns.mean():.1f} over {len(returns)} fresh episodes, {len(expert['obs'])} steps, to {run}"
+    )
+    plot_expert(expert, run / "expert")
+    clips, variances = {}, {}
+    for clip in args.clip:
+        clips[clip], drawn = study(args, expert, clip)
+        plot_map(clip, drawn["train"], drawn["agent"], run / f"map_{clip.replace(':', '_')}")
+        variances[clip] = drawn["variances"]
+    plot_histograms(variances, run / "histograms")
+
+    result = {"args": vars(args), "awr": AWR, "versions": {k: version(k) for k in ("torch", "numpy", "gymnasium")}}
+    result["hardware"] = f"CPU, {torch.get_num_threads()} threads"
+    result["expert"] = {"mean_return": returns.mean(), "std_return": returns.std(ddof=1), "episodes": len(returns)}
+    result["expert"] |= {"iterations": int(expert["iterations"]), "seconds": float(expert["seconds"])}
+    result |= {"clips": clips, "seconds": time.perf_counter() - start}
+    (run / "result.json").write_text(json.dumps(result, indent=2))
+    print(f"\n{'AUROC':32}" + "".join(f"{name:>16}" for name in ("dropout", "ensemble", "distance")))
+    for clip, numbers in clips.items():
+        print(f"clip {clip}: {numbers['states_kept']} states kept of {len(expert['obs'])}")
+        for key, label in (("auroc_states", "removed from kept states"), ("auroc_random_actions", "random actions")):
+            print(f"  {label:30}" + "".join(f"{describe(values):>16}" for values in numbers[key].values()))
+    return result
+
+
+if __name__ == "__main__":
+    try:
+        main(tyro.cli(Args))
+    except (InputError, FloatingPointError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2 if isinstance(error, InputError) else 3)
