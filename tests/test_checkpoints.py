@@ -3,7 +3,6 @@
 import json
 import os
 import random
-import runpy
 import signal
 import sys
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import kill_and_resume
 import pytest
 import torch
+from conftest import command_line
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import bear
@@ -22,23 +22,9 @@ EXTRA = {bear: "", uwac: " --passes 2"}
 
 
 @pytest.fixture(autouse=True)
-def cpu_in_an_empty_folder_with_this_processs_signals(tmp_path, monkeypatch):
+def cpu_in_an_empty_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    yield
-    for number, handler in handlers.items():
-        signal.signal(number, handler)
-
-
-def command_line(script, words, monkeypatch):
-    """The script as __main__ in this process, which saves the imports; returns its exit code."""
-    monkeypatch.setattr(sys, "argv", [script.__file__, *words.split()])
-    try:
-        runpy.run_path(script.__file__, run_name="__main__")
-    except SystemExit as end:
-        return end.code
-    return 0
 
 
 def start(script, words=""):

@@ -3,14 +3,13 @@
 import csv
 import dataclasses
 import json
-import runpy
-import sys
 from pathlib import Path
 
 import matplotlib.image
 import numpy as np
 import pytest
 import torch
+from conftest import command_line
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import bear
@@ -220,16 +219,6 @@ def test_divergence_keeps_what_came_before(script, monkeypatch):
     assert all(value.isfinite().all() for value in weights(run).values())
     assert [step for step, _ in scalars(run)["evaluation/score"]] == [2]
     assert (run / "curves.png").exists() and (run / "args.json").exists() and not (run / "result.json").exists()
-
-
-def command_line(script, words, monkeypatch):
-    """The script as __main__ in this process, which saves the imports; returns its exit code."""
-    monkeypatch.setattr(sys, "argv", [script.__file__, *words.split()])
-    try:
-        runpy.run_path(script.__file__, run_name="__main__")
-    except SystemExit as end:
-        return end.code
-    return 0
 
 
 WORDS = "--env-id door-demo --total-steps 2 --eval-episodes 1 --eval-candidates 2 --batch-size 4"
