@@ -665,6 +665,22 @@ def plot_curves(history: list[dict], title: str, path: Path) -> None:
     write(path, buffer.getvalue())
 
 
+def resume(run: Path, arguments: dict, agent: Agent) -> list:
+    """`--resume RUN`: bring the agent to the run's last checkpoint, and return its progress: step, history, last_read,
+    seconds. Raises InputError where the arguments are not the run's; `total_steps` alone may be larger."""
+    with input_errors(f"--resume {run}: cannot go on"):
+        began = json.loads((run / "args.json").read_text())
+        pairs = {name: (began.get(name), arguments.get(name)) for name in began | arguments}
+        changed = [name for name, (a, b) in pairs.items() if a != b and not (name == "total_steps" and b > a)]
+        if changed:
+            raise InputError("other arguments: " + ", ".join("{} {} -> {}".format(n, *pairs[n]) for n in changed))
+        if not (run / "checkpoint.pt").exists():  # stopped before its first
+            return [0, [], 0, 0.0]
+        saved = torch.load(run / "checkpoint.pt", map_location="cpu", weights_only=True)  # runs no code
+        agent.load_state_dict(saved["agent"])
+        return saved["progress"]
+
+
 def main(args: Args) -> dict:
     """Train, evaluate and report into runs/ENV__SCRIPT__SEED__TIME/; returns the contents of its result.json. Raises
     InputError before any training, FloatingPointError where that diverges, OSError where a file cannot be written, and
@@ -681,24 +697,11 @@ def main(args: Args) -> dict:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     torch.manual_seed(args.seed)
     agent, script = Agent(args, dataset, device), Path(__file__).stem
-    run = Path("runs") / f"{args.env_id.replace('/', '-')}__{script}__{args.seed}__{time.time_ns() // 1000}"
-    arguments, step, history, last_read, seconds = vars(args) | {"resume": None}, 0, [], 0, 0.0
-    if args.resume is not None:
-        run = Path(args.resume)
-        with input_errors(f"--resume {run}: cannot go on"):
-            began = json.loads((run / "args.json").read_text())
-            pairs = {name: (began.get(name), arguments.get(name)) for name in began | arguments}
-            changed = [name for name, (a, b) in pairs.items() if a != b and not (name == "total_steps" and b > a)]
-            if changed:
-                raise InputError("other arguments: " + ", ".join("{} {} -> {}".format(n, *pairs[n]) for n in changed))
-            if (run / "checkpoint.pt").exists():  # or the run was stopped before its first
-                saved = torch.load(run / "checkpoint.pt", map_location="cpu", weights_only=True)  # runs no code
-                agent.load_state_dict(saved["agent"])
-                step, history, last_read, seconds = saved["progress"]
+    arguments = vars(args) | {"resume": None}
+    run = Path(args.resume or f"runs/{args.env_id.replace('/', '-')}__{script}__{args.seed}__{time.time_ns() // 1000}")
+    step, history, last_read, seconds = resume(run, arguments, agent) if args.resume else (0, [], 0, 0.0)
     if args.capture_video:
-        with input_errors(
-            "--capture-video needs moviepy and, without a screen, MUJOCO_GL=egl or osmesa, see README.md"
-        ):
+        with input_errors("--capture-video needs moviepy and, without a screen, MUJOCO_GL=egl or osmesa (README.md)"):
             videos = make_envs(args.env_id, args.num_seeds, run)
             videos.reset()
             videos.render()  # fails now if ever, not after hours
