@@ -299,7 +299,7 @@ def test_saved_expert_is_used_again(saved_expert, monkeypatch):
 
 def test_other_expert_arguments_train_another(saved_expert, monkeypatch):
     monkeypatch.setattr(lunar, "train_expert", lambda args: {"trained": np.array(1)})
-    for change in ({"expert_seed": 1}, {"expert_iterations": 3}, {"expert_goal": 1.0}, {"expert_episodes": 2}):
+    for change in ({"expert_seed": 2}, {"expert_iterations": 3}, {"expert_goal": 1.0}, {"expert_episodes": 2}):
         assert set(lunar.expert_dataset(replace(TINY, **change))) == {"trained"}
     assert len(list(saved_expert.parent.iterdir())) == 5  # and no file under a temporary name
 
