@@ -18,6 +18,7 @@ Shapes: S seeds trained together, C critics, B batch, N sampled actions, M sampl
 size; `stack` is S, or S * C for the critics.
 """
 
+import atexit
 import contextlib
 import copy
 import difflib
@@ -31,6 +32,7 @@ import tempfile
 import threading
 import time
 import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -101,6 +103,8 @@ class Run:
     num_seeds: int = 1  # S, independent agents trained side by side (the paper reports 5)
     total_steps: int = 500_000  # updates (D4RL's evaluation protocol)
     log_every: int = 1_000  # updates between entries in TensorBoard (ours; a thousandth of a long run or less)
+    cuda_graph: bool = True  # on a GPU: launch an update as one graph; without it, to debug
+    tf32: bool = True  # on a GPU: matrix products with 10-bit mantissas; without it, to compare
     checkpoint_every: int | None = None  # updates between checkpoints (None: one at each evaluation)
     resume: str | None = None  # run folder: go on from its checkpoint.pt with its arguments; --total-steps may grow
     track: bool = False  # log to Weights & Biases, too (as CleanRL), through wandb
@@ -270,6 +274,9 @@ class EndWherePenFalls(gym.Wrapper):
         return obs, reward, bool(terminated or pen.data.xpos[pen.obj_body_id][2] < 0.075), truncated, info
 
 
+SIGNALS = (signal.SIGINT, signal.SIGTERM)  # after which a run saves a checkpoint and ends
+
+
 def make_envs(env_id: str, num: int, video_folder: Path | None = None) -> gym.vector.VectorEnv:
     """`num` copies of the task's environment, stepped together and, if wanted, filmed side by side for an episode."""
     gym_id, max_steps, _, _ = ENVIRONMENTS[task_name(env_id)]
@@ -280,6 +287,13 @@ def make_envs(env_id: str, num: int, video_folder: Path | None = None) -> gym.ve
         gym.register_envs(gymnasium_robotics)
     settings = {"wrappers": [EndWherePenFalls] if "Pen" in gym_id else None, "max_episode_steps": max_steps}
     settings["render_mode"] = "rgb_array" if video_folder else None
+    if video_folder is None and 1 < num < torch.get_num_threads():  # a process each, where each has a core
+        handlers = {number: signal.signal(number, signal.SIG_IGN) for number in SIGNALS}  # the processes inherit this
+        envs = gym.make_vec(gym_id, num, vectorization_mode="async", **settings)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        atexit.register(lambda: [process.kill() for process in envs.processes])
+        return envs
     envs = gym.make_vec(gym_id, num, vectorization_mode="sync", **settings)
     if video_folder is None:
         return envs
@@ -393,10 +407,10 @@ class Agent(nn.Module):
         self.vae, self.q1 = BehaviorVAE(S, *self.dims).to(device), Critic(S, *self.dims).to(device)
         self.log_alpha = nn.Parameter(torch.zeros(S, device=device))
         self.target_actor, self.target_critic = copy.deepcopy(self.actor), copy.deepcopy(self.critic)
-        self.actor_optimizer = torch.optim.Adam(self.actor.parameters(), args.actor_lr, fused=True)
-        self.critic_optimizer = torch.optim.Adam(self.critic.parameters(), args.critic_lr, fused=True)
-        self.vae_optimizer = torch.optim.Adam(self.vae.parameters(), args.vae_lr, fused=True)
-        self.dual_optimizer = torch.optim.Adam([self.log_alpha], args.dual_lr, fused=True)
+        self.actor_optimizer = torch.optim.Adam(self.actor.parameters(), args.actor_lr, fused=True, capturable=True)
+        self.critic_optimizer = torch.optim.Adam(self.critic.parameters(), args.critic_lr, fused=True, capturable=True)
+        self.vae_optimizer = torch.optim.Adam(self.vae.parameters(), args.vae_lr, fused=True, capturable=True)
+        self.dual_optimizer = torch.optim.Adam([self.log_alpha], args.dual_lr, fused=True, capturable=True)
         self.register_buffer("step", torch.zeros((), device=device))
         self.metric_sums, self.finite_updates = 0, 0  # (metrics, S)
         torch.empty(8_000_000)  # 32 MB, freed at once: from then on glibc keeps smaller tensors' memory for reuse
@@ -432,7 +446,10 @@ class Agent(nn.Module):
         actor_samples = self.actor.sample(obs, args.num_mmd_samples)  # (S, B, M, A)
         with torch.no_grad():
             latent = torch.randn(*obs.shape[:2], args.num_mmd_samples, self.vae.latent_dim, device=device)
-            data_samples = self.vae.decoder(obs, latent.clamp(-0.5, 0.5))  # from likely latents alone (BEAR code)
+            latent.clamp_(-0.5, 0.5)  # likely ones alone (BEAR code)
+            parts = 1 if obs.is_cuda else math.ceil(latent[..., 0].numel() / 1280)  # small enough for a CPU's cache
+            parts = zip(obs.chunk(parts, 1), latent.chunk(parts, 1))
+            data_samples = torch.cat([self.vae.decoder(*part) for part in parts], 1)
         mmd_loss = mmd(actor_samples, data_samples, args.mmd_kernel, args.mmd_sigma)  # (S, B)
         # Line 11: the actor maximizes Q, at one of its samples, under the constraint on MMD, whose multiplier is alpha.
         policy_action = actor_samples[:, :, 0].tanh()
@@ -452,8 +469,9 @@ class Agent(nn.Module):
             self.step += 1
             metrics = {"vae_loss": vae_loss, "critic_loss": critic_loss, "actor_loss": actor_loss, "alpha": alpha[:, 0]}
             metrics |= {"mmd": mmd_loss.mean(1), "target_q": target_q.mean(1), "policy_q": policy_q.mean(1)}
-            self.metric_names, self.metric_sums = [*metrics], self.metric_sums + torch.stack([*metrics.values()])
-            self.finite_updates = self.finite_updates + self.metric_sums.isfinite()  # a sum never gets finite again
+            self.metric_names, of_update = [*metrics], torch.stack([*metrics.values()])
+            self.metric_sums += of_update  # in place, but for the first time
+            self.finite_updates += self.metric_sums.isfinite()  # a sum never gets finite again
 
     def get_extra_state(self) -> dict:
         """What training goes on from beside the networks. NumPy's generators live for an evaluation, seeded anew."""
@@ -476,6 +494,21 @@ class Agent(nn.Module):
         loss.sum().backward(inputs=optimizer.param_groups[0]["params"])  # no gradients for networks on the way
         optimizer.step()
 
+    def graphed_updates(self) -> Iterator[None]:
+        """At each step an `update`, on a GPU, as a CUDA graph: one launch for hundreds of kernels. The first three run
+        kernel by kernel, for libraries to allocate what they need; then one is recorded, which runs nothing."""
+        stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+        for _ in range(3):
+            torch.cuda.synchronize()
+            with torch.cuda.stream(stream):
+                self.update()
+            torch.cuda.synchronize()
+            yield
+        with torch.cuda.graph(graph, stream=stream):
+            self.update()
+        while True:
+            yield graph.replay()
+
     def read_metrics(self, step: int, updates: int) -> dict[str, np.ndarray]:
         """Means (S,) over the last `updates`; raises FloatingPointError, with name and place, if one is not finite."""
         finite = self.finite_updates.cpu()
@@ -483,7 +516,9 @@ class Agent(nn.Module):
             metric, seed = divmod(int(finite.argmin()), self.args.num_seeds)
             where = f"{self.metric_names[metric]} of seed {seed}, update {step - updates + int(finite.min()) + 1}"
             raise FloatingPointError(f"{where}: not finite; the run folder keeps what came before")
-        means, self.metric_sums, self.finite_updates = (self.metric_sums / updates).cpu().numpy(), 0, 0
+        means = (self.metric_sums / updates).cpu().numpy()
+        self.metric_sums.zero_()
+        self.finite_updates.zero_()
         return dict(zip(self.metric_names, means))
 
     def policy(self) -> tuple[Actor, Critic]:
@@ -609,20 +644,22 @@ def main(args: Args) -> dict:
     write(run / "args.json", json.dumps(arguments, indent=2).encode())
     writer = SummaryWriter(run, purge_step=step + 1)
     signals = []  # one asks for a checkpoint and an end after the update at hand, a second one ends the process at once
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in SIGNALS:
         signal.signal(number, lambda number, _: (signals.append(number), signal.signal(number, signal.SIG_DFL)))
     print(f"{script}: {args.env_id}, {len(dataset['obs'])} transitions of {source}, on {device}, into {run}")
+    torch.backends.cuda.matmul.fp32_precision = "tf32" if args.tf32 else "ieee"
+    update = agent.graphed_updates().__next__ if device.type == "cuda" and args.cuda_graph else agent.update
     updates = range(step + 1, args.total_steps + 1)
     bar = tqdm(updates, unit="updates", initial=step, total=args.total_steps, disable=None)
     for step in bar:
         start = time.perf_counter()
-        agent.update()
-        seconds += time.perf_counter() - start
+        update()
         evaluating = step % args.eval_every == 0 or step == args.total_steps
         if step % args.log_every == 0 or evaluating:
-            metrics, last_read = agent.read_metrics(step, step - last_read), step
+            metrics, last_read = agent.read_metrics(step, step - last_read), step  # waits for a GPU
             for name, value in metrics.items():
                 writer.add_scalar(f"train/{name}", value.mean(), step)
+        seconds += time.perf_counter() - start
         if evaluating:
             actor, q1 = agent.policy()
             returns = evaluate(actor, q1, envs, args.eval_candidates, [args.seed, step])

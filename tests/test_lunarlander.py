@@ -22,7 +22,7 @@ TINY = lunar.Args(
     num_seeds=2, total_steps=3, batch_size=8, hidden_dim=8, passes=3, expert_iterations=2, expert_episodes=3
 )  # 4,096 steps of an expert that has learned next to nothing
 # What stands in uwac.py to the letter.
-SAME = {"InputError", "StackedLinear", "MLP", "kept_units", "mc_dropout_variance", "analytic_dropout_variance"}
+SAME = {"InputError", "StackedLinear", "MLP", "dropout_masks", "mc_dropout_variance", "analytic_dropout_variance"}
 SAME |= {"uncertainty_weight", "Critic.forward", "Agent.q_values", "Agent.q_variance", "Agent.minimize"}
 
 

@@ -66,7 +66,8 @@ def test_dropout_keeps_the_mean_and_drops_at_both_layers():
 def test_masks_of_other_units_rows_critics_and_passes_are_independent():
     """Correlations within five standard errors."""
     p = 0.3
-    masks = torch.stack([uwac.kept_units(torch.empty(2, 64, 1000), p).double() for _ in range(4)]) - (1 - p)
+    masks = [mask.double() for _, mask in zip(range(4), uwac.dropout_masks(torch.empty(2, 64, 1000), p))]
+    masks = torch.stack(masks) - (1 - p)
     for dim in range(4):  # pass, critic, row, unit: each with its next and with the one half of them further
         for distance in {1, masks.shape[dim] // 2}:
             correlation = (masks * masks.roll(distance, dim)).mean() / (p * (1 - p))

@@ -1,5 +1,6 @@
 """The two estimates of Var[Q] under dropout, the mask, the weight, spectral norm and MMD."""
 
+import itertools
 import math
 
 import pytest
@@ -21,16 +22,33 @@ def relative_rmse(estimate, truth):
     return (estimate / truth - 1).square().mean().sqrt().item()
 
 
+@pytest.mark.parametrize("nth", [0, 99])
 @pytest.mark.parametrize("p", [0.1, 0.5])
-def test_kept_units(p):
-    """Rate, and independence of neighbours (four units share the 64 bits of one draw), within five standard errors."""
-    kept = uwac.kept_units(torch.empty(1000, 1001), p).double()
+def test_dropout_masks(p, nth):
+    """Rate, and independence of neighbours (four units share the 64 bits of one generator), within five standard errors;
+    in the first mask as in the hundredth."""
+    kept = next(itertools.islice(uwac.dropout_masks(torch.empty(1000, 1001), p), nth, None)).double()
     assert kept.shape == (1000, 1001)
     assert abs(kept.mean() - (1 - p)) < 5 * math.sqrt(p * (1 - p) / kept.numel())
     for distance in (1, 2, 3, 4):
         flat = kept.flatten() - (1 - p)
         correlation = (flat[:-distance] * flat[distance:]).mean() / (p * (1 - p))
         assert abs(correlation) < 5 / math.sqrt(kept.numel())
+
+
+def test_dropout_masks_come_from_xorshift64():
+    """Marsaglia's shifts by 13, 7 and 17 on unsigned numbers of 64 bits, of which each gives four masks."""
+    torch.manual_seed(5)
+    states = [n % 2**64 for n in torch.empty(3, dtype=torch.int64).random_(-(2**63), None).tolist()]
+    torch.manual_seed(5)
+    for mask in itertools.islice(uwac.dropout_masks(torch.empty(2, 4), 0.3), 50):
+        sixteen_bits = [state >> shift & 0xFFFF for state in states for shift in (0, 16, 32, 48)][:8]
+        signed = [bits - 2**16 * (bits >= 2**15) for bits in sixteen_bits]
+        assert mask.flatten().tolist() == [float(bits >= round(0.3 * 2**16) - 2**15) for bits in signed]
+        for i, x in enumerate(states):
+            x ^= x << 13 & (2**64 - 1)
+            x ^= x >> 7
+            states[i] = x ^ (x << 17 & (2**64 - 1))
 
 
 @pytest.mark.parametrize("p", [0.1, 0.5])

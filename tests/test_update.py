@@ -155,7 +155,15 @@ def test_update_is_algorithm_1(script, changes, monkeypatch):
     agent = make_agent(script, **changes)
     literal = copy.deepcopy(agent)
     indices, normals = record(monkeypatch, torch, "randint"), record(monkeypatch, torch, "randn")
-    masks = record(monkeypatch, script, "kept_units") if script is uwac else []
+    masks = []
+    if script is uwac:
+        draw = uwac.dropout_masks
+
+        def recorded(h, p):
+            masks.append(next(draw(h, p)))
+            yield masks[-1]
+
+        monkeypatch.setattr(uwac, "dropout_masks", recorded)
     agent.update()
     expected = literal_update(script, literal, indices[0], normals, masks)
     assert len(normals) == 4 and len(masks) == (2 if script is uwac else 0)
@@ -178,7 +186,7 @@ def feed_slices(monkeypatch, module, seeds, seed=None):
     monkeypatch.setattr(torch, "randn", lambda *shape, device: part(randn, shape))
     monkeypatch.setattr(torch, "randint", lambda high, shape, device: (part(rand, shape) * high).long())
     if module is uwac:
-        monkeypatch.setattr(uwac, "kept_units", lambda h, p: part(rand, h.shape) >= p)
+        monkeypatch.setattr(uwac, "dropout_masks", lambda h, p: iter(lambda: part(rand, h.shape) >= p, None))
 
 
 @pytest.mark.parametrize(
