@@ -558,7 +558,7 @@ class Agent(nn.Module):
         with torch.no_grad():
             latent = torch.randn(*obs.shape[:2], args.num_mmd_samples, self.vae.latent_dim, device=device)
             latent.clamp_(-0.5, 0.5)  # likely ones alone (BEAR code)
-            parts = 1 if obs.is_cuda else math.ceil(latent[..., 0].numel() / 1280)  # small enough for a CPU's cache
+            parts = 1 if obs.is_cuda else math.ceil(latent[..., 0].numel() / 640)  # small enough for a CPU's cache
             parts = zip(obs.chunk(parts, 1), latent.chunk(parts, 1))
             data_samples = torch.cat([self.vae.decoder(*part) for part in parts], 1)
         mmd_loss = mmd(actor_samples, data_samples, args.mmd_kernel, args.mmd_sigma)  # (S, B)

@@ -32,7 +32,7 @@ ALTERED = {
     "num_mmd_samples": 4,
 }
 ALTERED |= {"mmd_kernel": "laplacian", "mmd_sigma": 10.0, "mmd_threshold": 0.05, "warmup_steps": 2, "actor_lr": 1e-3}
-ALTERED |= {"critic_lr": 1e-3, "vae_lr": 1e-3, "dual_lr": 1e-2}
+ALTERED |= {"critic_lr": 1e-3, "vae_lr": 1e-3, "dual_lr": 1e-2, "cuda_graph": False, "tf32": False}
 ALTERED |= {"dataset_path": str(Path(bear.__file__).parent / "data" / "door-demo.hdf5")}
 CASES = {
     "bear": (bear, ALTERED),
@@ -110,6 +110,7 @@ def test_what_a_run_leaves(script, changes, capsys):
         assert [logged[2], logged[4]] == pytest.approx(history.mean(1), rel=1e-5)
     assert [step for step, _ in events["train/mmd"]] == [1, 2, 3, 4]
 
+    assert torch.backends.cuda.matmul.fp32_precision == ("tf32" if args.tf32 else "ieee")
     scores = np.array([evaluation["score"] for evaluation in result["history"]])
     for name, mean in (("last", scores[-1]), ("last_ten", scores.mean(0))):
         assert result[name]["mean"] == pytest.approx(mean.mean())

@@ -1,11 +1,14 @@
 """What makes an update fast and must not change it: no wait for the host, a CUDA graph, environments in processes."""
 
+import contextlib
+import copy
 import os
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import gymnasium as gym
 import numpy as np
@@ -74,6 +77,30 @@ def test_update_works_in_the_same_memory_each_time(script, changes):
     assert addresses() == before and agent.finite_updates.min() == 1
 
 
+@each_script
+def test_every_step_of_graphed_updates_is_one_update(script, changes, monkeypatch):
+    """With stand-ins for CUDA's part: recording leaves all as it was, and a replay does what was recorded."""
+    eager, graphed = (make_agent(script, changes) for _ in range(2))
+
+    @contextlib.contextmanager
+    def record(graph, stream):
+        before = copy.deepcopy(graphed.state_dict())
+        yield
+        graphed.load_state_dict(before)
+
+    stand_ins = {"Stream": SimpleNamespace, "stream": lambda _: contextlib.nullcontext(), "graph": record}
+    stand_ins |= {"synchronize": lambda: None, "CUDAGraph": lambda: SimpleNamespace(replay=graphed.update)}
+    for name, stand_in in stand_ins.items():
+        monkeypatch.setattr(torch.cuda, name, stand_in)
+    updates = graphed.graphed_updates()
+    for agent, update in ((eager, eager.update), (graphed, updates.__next__)):
+        torch.manual_seed(1)
+        for _ in range(6):
+            update()
+    assert graphed.step == 6
+    assert_close(graphed.state_dict(), eager.state_dict(), rtol=0, atol=0)
+
+
 @on_a_gpu
 @each_script
 def test_graph_and_eager_updates_agree(script, changes):
@@ -93,6 +120,23 @@ def test_graph_and_eager_updates_agree(script, changes):
     expected = eager.read_metrics(100, 100)
     for name, value in graphed.read_metrics(100, 100).items():
         np.testing.assert_allclose(value, expected[name], rtol=1e-3, atol=1e-5, err_msg=name)
+
+
+@on_a_gpu
+@pytest.mark.parametrize("script", [bear, uwac])
+def test_runs_with_and_without_a_graph_agree(script, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    args = {
+        "env_id": "door-demo",
+        "total_steps": 20,
+        "eval_every": 10,
+        "eval_episodes": 2,
+        "warmup_steps": 5,
+        "tf32": False,
+    }
+    graphed, eager = (script.main(script.Args(**args, cuda_graph=graph)) for graph in (True, False))
+    for name, value in graphed["history"][-1].items():
+        assert value == pytest.approx(eager["history"][-1][name], rel=0.02, abs=0.1), name
 
 
 @on_a_gpu
