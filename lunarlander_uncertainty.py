@@ -314,12 +314,12 @@ def mc_dropout_variance(critic: Critic, obs: Tensor, action: Tensor, p: float, p
     weight, bias, last = critic.layers[1].weight, critic.layers[1].bias, critic.layers[2].weight.mT
     h1 = critic.layers[0].on_pairs(obs, action.unsqueeze(2)).relu_().unsqueeze(1) / (1 - p)  # (stack, 1, N, H)
     at_once = min(passes, max(1, (2**25 if h1.is_cuda else 2**17) // h1.numel()))  # fills a GPU, fits a CPU's cache
-    masks, q = dropout_masks(h1.unsqueeze(1).expand(-1, 2, at_once, -1, -1), p), []
-    while at_once * len(q) < passes:
-        first, second = next(masks).unbind(1)  # (stack, at_once, N, H)
+    q = torch.empty(len(h1), passes + -passes % at_once, h1.shape[2], device=h1.device)  # whole groups of passes
+    for group, masks in zip(q.split(at_once, 1), dropout_masks(h1.unsqueeze(1).expand(-1, 2, at_once, -1, -1), p)):
+        first, second = masks.unbind(1)  # (stack, at_once, N, H)
         h2 = torch.baddbmm(bias, (h1 * first).flatten(1, 2), weight).relu_().view(first.shape)
-        q.append(torch.linalg.vecdot(h2.mul_(second), last.unsqueeze(1)))
-    return torch.cat(q, 1)[:, :passes].var(1) / (1 - p) ** 2
+        group[:] = torch.linalg.vecdot(h2.mul_(second), last.unsqueeze(1))
+    return q[:, :passes].var(1) / (1 - p) ** 2
 
 
 @torch.no_grad()
