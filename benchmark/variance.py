@@ -134,12 +134,12 @@ def plot(rows: list[dict], path: Path, reference_error: float) -> None:
                 axes.plot(cost[name], of[name], marker=marker, markersize=13 if name == "analytic" else 6, **style)
         for name in names:
             worst = max(row["relative_rmse"] for row in rows if (row["rate"], row["estimate"]) == (rate, name))
-            settings = {"textcoords": "offset points", "ha": "center", "fontsize": 8}
-            offset = (0, -17) if name == "analytic" else (0, 9)
+            offset, ha = ((9, -3), "left") if name == "analytic" else ((0, 9), "center")
+            settings = {"textcoords": "offset points", "ha": ha, "fontsize": 8}
             axes.annotate(name.removeprefix("mc, "), (cost[name], worst), offset, **settings)
         axes.axhline(reference_error, color="0.5", linewidth=0.8, linestyle=":")
         span = min(cost.values()) / 2, 2 * max(cost.values())
-        axes.set(xscale="log", yscale="log", xlim=span, ylim=(None, 0.9), title=f"dropout rate {rate}")
+        axes.set(xscale="log", yscale="log", xlim=span, ylim=(None, 3), title=f"dropout rate {rate}")
         axes.grid(alpha=0.3)
     settings = {"transform": panels[-1].get_yaxis_transform(), "ha": "right", "va": "bottom", "fontsize": 8}
     panels[-1].text(0.98, reference_error, "error of the reference", color="0.4", **settings)
