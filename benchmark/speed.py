@@ -28,6 +28,7 @@ import numpy as np
 import torch
 import tyro
 from matplotlib.figure import Figure
+from matplotlib.ticker import FixedLocator, NullLocator
 from torch import Tensor
 from torch.nn.functional import dropout
 from torch.utils.flop_counter import FlopCounterMode
@@ -340,8 +341,8 @@ def spread(values: list[float], digits: int) -> str:
 
 
 def ratio(rows: list[dict], case: Case, other: Case) -> list[float] | None:
-    """Ratios of two cases' times in the rounds of a group in which both took part."""
-    for group in {row["group"] for row in rows if "ms" in row}:
+    """Ratios of two cases' times in the rounds in which both took part, of the first group that holds both."""
+    for group in ("door-human", "seeds"):
         of = {Case(*(row[name] for name in asdict(case))): row["ms"] for row in rows if row["group"] == group}
         if case in of and other in of:
             return [a / b for a, b in zip(of[case], of[other]) if a and b]
@@ -388,14 +389,14 @@ def plot(rows: list[dict], path: Path) -> None:
                 axes.axhline(points[0][1], color=colour, label=version)
             elif points:
                 axes.plot(*zip(*points), color=colour, marker=marker, label=version)
-        axes.set(
-            xscale="log",
-            yscale="log",
-            xlabel=label,
-            ylabel="" if axes.get_subplotspec().colspan.start else "time of an update / BEAR's at\n1 seed, batch 256",
-        )
+        axes.set(xscale="log", yscale="log", xlabel=label)
+        for axis, values in ((axes.xaxis, sorted({row[name] for row in of_group})), (axes.yaxis, (1, 3, 10, 30))):
+            axis.set_major_locator(FixedLocator(values))
+            axis.set_major_formatter("{x:,.0f}")
+            axis.set_minor_locator(NullLocator())
         axes.grid(alpha=0.3)
-        axes.legend(frameon=False)
+    figure.axes[0].set_ylabel("time of an update / BEAR's at\n1 seed, batch 256")
+    figure.axes[0].legend(frameon=False)
     figure.savefig(path, dpi=150)
 
 
@@ -418,7 +419,7 @@ def main(args: Args) -> None:
     for group in args.groups:  # each replaces what the file holds of it, so that one can measure them one by one
         rows = [row for row in rows if row["group"] != group]
         rows += measure_evaluation(args) if group == "evaluation" else measure(group, args)
-        args.out.write_text(json.dumps({"machine": machine, "repetitions": args.repetitions, "rows": rows}, indent=1))
+        args.out.write_text(json.dumps({"machine": machine, "rows": rows}, indent=1))
     rates = [row["product_gflops"] for row in rows if "ms" in row]
     print(*(f"{name} {value}" for name, value in machine.items()), sep=", ")
     print(f"Medians (and ranges); matrix products at {spread(rates, 0)} GFLOP/s.\n")
