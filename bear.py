@@ -160,8 +160,9 @@ def task_files() -> dict[str, str]:
 
 def find_dataset(env_id: str, dataset_path: str | None) -> tuple[Path | str, str]:
     """A source for `load_dataset`, and its address: `dataset_path`, else the task's file in `data/` beside this script,
-    else in D4RL's cache folder, where it may not be yet; of a Minari data set, its name. Raises InputError for an
-    unknown task, with the nearest names, and where `dataset_path` is no file."""
+    else in D4RL's cache folder, where it may not be yet, or there for a task without a version what
+    benchmark/make_dataset.py made; of a Minari data set, its name. Raises InputError for an unknown task, with the
+    nearest names, and where `dataset_path` is no file."""
     if "/" in env_id and task_name(env_id) in ENVIRONMENTS and not dataset_path:
         return env_id, "Minari"
     files = task_files()
@@ -172,8 +173,9 @@ def find_dataset(env_id: str, dataset_path: str | None) -> tuple[Path | str, str
     if dataset_path and not Path(dataset_path).is_file():
         raise InputError(f"--dataset-path {dataset_path}: no such file")
     cache, name = Path(os.environ.get("D4RL_DATASET_DIR") or "~/.d4rl/datasets").expanduser(), Path(file).name
-    places = [Path(dataset_path)] if dataset_path else [Path(__file__).parent / "data" / name, cache / name]
-    return next(filter(Path.is_file, places), places[-1]), f"http://rail.eecs.berkeley.edu/datasets/offline_rl/{file}"
+    places = [Path(__file__).parent / "data" / name, cache / name, cache / f"{env_id}-rebuilt.hdf5"]
+    source = Path(dataset_path) if dataset_path else next(filter(Path.is_file, places), cache / name)
+    return source, f"http://rail.eecs.berkeley.edu/datasets/offline_rl/{file}"
 
 
 def fetch_dataset(address: str, path: Path, *expected: int) -> None:
@@ -187,6 +189,23 @@ def fetch_dataset(address: str, path: Path, *expected: int) -> None:
             file = Path(pooch.retrieve(address, None, path.name, folder, downloader=downloader))
             load_dataset(file, *expected)
             file.replace(path)
+
+
+def dataset_origin(source: Path | str, args: Args) -> dict[str, str]:
+    """Whose the data are, and what benchmark/make_dataset.py wrote into its files, so that they are never taken for
+    D4RL's. Raises InputError for data of another environment."""
+    with input_errors(f"{source}: cannot be read as a D4RL data set"):
+        metadata = {}
+        if isinstance(source, Path):
+            with h5py.File(source, "r") as file:
+                own = isinstance(file.get("metadata", getlink=True), h5py.HardLink)
+                metadata = {name: str(value) for name, value in file["metadata"].attrs.items()} if own else {}
+    expected, found = ENVIRONMENTS[task_name(args.env_id)][0], metadata.get("environment")
+    if found not in (None, expected):
+        raise InputError(f"{source}: made in {found}, while --env-id {args.env_id} is {expected}")
+    known = "Minari" if isinstance(source, str) else "this project" if args.env_id == "door-demo" else "D4RL"
+    origin = "rebuilt" if "made_by" in metadata else "--dataset-path" if args.dataset_path else known
+    return {"origin": origin, **metadata}
 
 
 def read_minari(name: str) -> dict[str, np.ndarray]:
@@ -622,7 +641,7 @@ def main(args: Args) -> dict:
     expected = (*dims, envs.spec.max_episode_steps)
     if isinstance(source, Path) and not source.is_file():
         fetch_dataset(args.dataset_url or address, source, *expected)
-    dataset = load_dataset(source, *expected)
+    dataset, origin = load_dataset(source, *expected), dataset_origin(source, args)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     torch.manual_seed(args.seed)
     agent, script = Agent(args, dataset, device), Path(__file__).stem
@@ -646,7 +665,8 @@ def main(args: Args) -> dict:
     signals = []  # one asks for a checkpoint and an end after the update at hand, a second one ends the process at once
     for number in SIGNALS:
         signal.signal(number, lambda number, _: (signals.append(number), signal.signal(number, signal.SIG_DFL)))
-    print(f"{script}: {args.env_id}, {len(dataset['obs'])} transitions of {source}, on {device}, into {run}")
+    data = f"{len(dataset['obs'])} transitions of {source} ({origin['origin']})"
+    print(f"{script}: {args.env_id}, {data}, on {device}, into {run}")
     torch.backends.cuda.matmul.fp32_precision = "tf32" if args.tf32 else "ieee"
     update = agent.graphed_updates().__next__ if device.type == "cuda" and args.cuda_graph else agent.update
     updates = range(step + 1, args.total_steps + 1)
@@ -684,9 +704,9 @@ def main(args: Args) -> dict:
             raise SystemExit(128 + signals[0])
     versions = {name: version(name) for name in ("torch", "numpy", "gymnasium", "gymnasium-robotics", "mujoco")}
     hardware = torch.cuda.get_device_name() if device.type == "cuda" else f"CPU, {torch.get_num_threads()} threads"
-    result = {"task": args.env_id, "algorithm": script, "dataset": str(source), "transitions": len(dataset["obs"])}
-    result |= {"args": arguments, "versions": versions, "hardware": hardware, "history": history}
-    result["ms_per_update"] = 1000 * seconds / args.total_steps
+    result = {"task": args.env_id, "algorithm": script, "dataset": str(source), "data": origin}
+    result |= {"transitions": len(dataset["obs"]), "args": arguments, "versions": versions, "hardware": hardware}
+    result |= {"history": history, "ms_per_update": 1000 * seconds / args.total_steps}
     for name, rows in (("last", history[-1:]), ("last_ten", history[-10:])):  # evaluations; no choice of the best
         scores = np.mean([row["score"] for row in rows], axis=0)  # (S,)
         result[name] = {"mean": scores.mean(), "std": scores.std(ddof=1) if len(scores) > 1 else None}
