@@ -15,7 +15,7 @@ paper's Algorithm 1, and `diff bear.py uwac.py` shows what is coloured there.
     python uwac.py --env-id door-demo --total-steps 2000 --eval-every 500 --variance analytic
 
 Shapes: S seeds trained together, C critics, B batch, N sampled actions, M samples for MMD, D observation size, A action
-size, T stochastic passes, H hidden units; `stack` is S, or S * C for the critics.
+size, T stochastic passes, K members of an ensemble, H hidden units; `stack` is S, or S * C * K for the critics.
 """
 
 import atexit
@@ -91,7 +91,9 @@ class Bear:
 @dataclass
 class Uwac:
     beta: float = 1.6  # weight beta / Var[Q] of a backup (paper, section 4.5: 0.8, 1.6 or 2.5)
-    dropout: float = 0.1  # rate after each hidden ReLU of the critics (authors' code)
+    critic: Literal["dropout", "ensemble", "rem"] = "dropout"  # Var[Q]: of dropout, of K critics, of mixtures (4.6)
+    ensemble_size: int = 10  # K, members of each critic where it is an ensemble or REM (ours; the paper does not say)
+    dropout: float = 0.1  # rate after each hidden ReLU of the critics (authors' code); 0 in ensembles
     variance: Literal["mc", "analytic"] = "mc"  # Var[Q] from stochastic passes (Algorithm 1) or from moments
     passes: int = 100  # T, stochastic passes of mc (paper, Algorithm 1)
     weighting: Literal["variance", "std", "exp", "none"] = "variance"  # beta/Var (paper), beta/std, exp(-beta Var), 1
@@ -128,13 +130,15 @@ class Run:
 class Args(Run, Evaluation, Uwac, Bear, Task):
     def __post_init__(self) -> None:
         ranges = {"seed": (0, 2**32 - 1), "warmup_steps": (0, 10**9), "mmd_sigma": (1e-3, 10**9)}
-        ranges |= {"gamma": (0, 1), "tau": (0, 1), "lmbda": (0, 1), "dropout": (0, 0.999), "passes": (2, 10**9)}
+        ranges |= {"gamma": (0, 1), "tau": (0, 1), "lmbda": (0, 1), "dropout": (0, 0.999)}
+        ranges |= {"passes": (2, 10**9), "ensemble_size": (2, 1000)}
         for name, value in vars(self).items():
             low, high = ranges.get(name, (1 if isinstance(value, int) else 0, 10**9))
             if type(value) in (int, float) and not low <= value <= high:
                 raise InputError(f"--{name.replace('_', '-')} {value}: must be from {low} to {high}")
         if self.mmd_kernel == "auto":
             self.mmd_kernel = "laplacian" if task_name(self.env_id) in ("hopper", "walker2d") else "gaussian"
+        self.dropout *= self.critic == "dropout"
         if self.spectral_norm is None:
             self.spectral_norm = task_name(self.env_id) in ("pen", "hammer", "door", "relocate")
 
@@ -396,6 +400,9 @@ class Critic(MLP):
 
     def forward(self, obs: Tensor, action: Tensor, dropout: float = 0.0) -> Tensor:
         """Q: obs (stack, B, D) with action (stack, B, A) -> (stack, B), or action (stack, B, N, A) -> (stack, B, N)."""
+        if (members := len(self.layers[0].bias) // len(obs)) > 1:  # what acts after training: an ensemble's mean
+            each = [x.repeat_interleave(members, 0) for x in (obs, action)]
+            return self(*each, dropout).unflatten(0, (-1, members)).mean(1)
         actions = action.view(*obs.shape[:2], -1, action.shape[-1])
         return super().forward(obs, actions, dropout).view(action.shape[:-1])
 
@@ -507,8 +514,10 @@ class Agent(nn.Module):
         self.args, self.data = args, [torch.as_tensor(array, device=device) for array in dataset.values()]
         S, self.num_critics, self.dims = args.num_seeds, 2, (dataset["obs"].shape[1], dataset["action"].shape[1])
         self.actor = Actor(S, *self.dims).to(device)
-        self.critic = Critic(S * self.num_critics, *self.dims, spectral_norm=args.spectral_norm).to(device)
-        self.vae, self.q1 = BehaviorVAE(S, *self.dims).to(device), Critic(S, *self.dims).to(device)
+        self.members = 1 if args.critic == "dropout" else args.ensemble_size  # K
+        stack = S * self.num_critics * self.members
+        self.critic = Critic(stack, *self.dims, spectral_norm=args.spectral_norm).to(device)
+        self.vae, self.q1 = BehaviorVAE(S, *self.dims).to(device), Critic(S * self.members, *self.dims).to(device)
         self.log_alpha = nn.Parameter(torch.zeros(S, device=device))
         self.target_actor, self.target_critic = copy.deepcopy(self.actor), copy.deepcopy(self.critic)
         self.actor_optimizer = torch.optim.Adam(self.actor.parameters(), args.actor_lr, fused=True, capturable=True)
@@ -519,14 +528,32 @@ class Agent(nn.Module):
         self.metric_sums, self.finite_updates = 0, 0  # (metrics, S)
         torch.empty(8_000_000)  # 32 MB, freed at once: from then on glibc keeps smaller tensors' memory for reuse
 
-    def q_values(self, critic: Critic, obs: Tensor, action: Tensor, dropout: float = 0.0) -> Tensor:
-        """Every critic of every seed: obs (S, B, D), action (S, B, ..., A) -> (S, C, B, ...)."""
-        obs, action = (x.repeat_interleave(self.num_critics, 0) for x in (obs, action))
-        return critic(obs, action, dropout).unflatten(0, (-1, self.num_critics))
+    def q_members(self, critic: Critic, obs: Tensor, action: Tensor, dropout: float = 0.0) -> Tensor:
+        """Every critic of every seed, with its members: obs (S, B, D), action (S, B, ..., A) -> (S, C, K, B, ...)."""
+        obs, action = (x.repeat_interleave(self.num_critics * self.members, 0) for x in (obs, action))
+        return critic(obs, action, dropout).unflatten(0, (-1, self.num_critics, self.members))
 
-    def q_variance(self, critic: Critic, obs: Tensor, action: Tensor) -> Tensor:
-        """Var[Q1] + Var[Q2] of every seed, without gradient: obs (S, B, D), action (S, B, A) -> (S, B)."""
-        inputs, args = [x.repeat_interleave(self.num_critics, 0) for x in (obs, action)], self.args
+    def mixture(self, critic: str = "ensemble") -> Tensor:
+        """Weights (S, K) of an ensemble's members: equal, or for "rem" uniform random numbers over their sum."""
+        draw = torch.rand if critic == "rem" else torch.ones
+        weights = draw(self.args.num_seeds, self.members, device=self.step.device)
+        return weights / weights.sum(1, keepdim=True)
+
+    def q_values(self, critic: Critic, obs: Tensor, action: Tensor, mixture: Tensor | None = None) -> Tensor:
+        """Every critic of every seed, of members their mixture (S, K): as q_members, -> (S, C, B, ...)."""
+        mixture = self.mixture() if mixture is None else mixture
+        return torch.einsum("sck...,sk->sc...", self.q_members(critic, obs, action), mixture)
+
+    @torch.no_grad()
+    def q_variance(self, critic: Critic, obs: Tensor, action: Tensor, mixture: Tensor | None = None) -> Tensor:
+        """Var[Q1] + Var[Q2] of every seed, over dropout or the members in a mixture (S, K): obs (S, B, D), action
+        (S, B, A) -> (S, B). The factor 1 / (1 - sum of squares) makes that of equal members the sample variance."""
+        args, mixture = self.args, self.mixture() if mixture is None else mixture
+        if args.critic != "dropout":
+            q = self.q_members(critic, obs, action)
+            deviation = q - torch.einsum("sckb,sk->scb", q, mixture).unsqueeze(2)
+            return torch.einsum("sckb,sk->sb", deviation.square(), mixture) / (1 - mixture.square().sum(1, True))
+        inputs = [x.repeat_interleave(self.num_critics, 0) for x in (obs, action)]
         if args.variance == "mc":
             variance = mc_dropout_variance(critic, *inputs, args.dropout, args.passes)
         else:
@@ -556,20 +583,22 @@ class Agent(nn.Module):
         noise = torch.randn(*action.shape[:2], self.vae.latent_dim, device=device)
         vae_loss = self.vae.loss(obs, action, noise)  # (S,)
         self.minimize(vae_loss, self.vae_optimizer)
+        mixture = self.mixture(args.critic)  # (S, K)
         with torch.no_grad(), nn.utils.parametrize.cached():  # W / sigma(W) once for all uses in here
             # Line 5: candidate actions of the target actor.
             candidates = self.target_actor.sample(next_obs, args.num_candidates).tanh()  # (S, B, N, A)
             # Line 6: the best candidate under the lambda-mixture of the target critics.
-            next_q = self.q_values(self.target_critic, next_obs, candidates)  # (S, C, B, N)
+            next_q = self.q_values(self.target_critic, next_obs, candidates, mixture)  # (S, C, B, N)
             y, best = (args.lmbda * next_q.amin(1) + (1 - args.lmbda) * next_q.amax(1)).max(-1)  # (S, B)
             target_q = reward + args.gamma * (1 - done) * y
             # Line 7: the variance of y, which is that at the action where the maximum is attained.
             best_action = candidates.take_along_dim(best[..., None, None], 2).squeeze(2)
-            variance = self.q_variance(self.target_critic, next_obs, best_action)  # (S, B)
+            variance = self.q_variance(self.target_critic, next_obs, best_action, mixture)  # (S, B)
             weight = uncertainty_weight(variance, args.beta, args.weight_clip, args.weighting)
-        # Line 8: weighted regression of the critics, under dropout.
-        q = self.q_values(self.critic, obs, action, args.dropout)  # (S, C, B)
-        critic_loss = (weight.unsqueeze(1) * (q - target_q.unsqueeze(1)).square()).mean(2).sum(1)  # (S,)
+        # Line 8: weighted regression of the critics, under dropout; of each member of an ensemble, or of REM's mixture.
+        q = self.q_members(self.critic, obs, action, args.dropout)  # (S, C, K, B)
+        q = torch.einsum("sckb,sk->scb", q, mixture).unsqueeze(2) if args.critic == "rem" else q
+        critic_loss = (weight[:, None, None] * (q - target_q[:, None, None]).square()).mean(3).sum((1, 2))  # (S,)
         self.minimize(critic_loss, self.critic_optimizer)
 
         # Line 10: actions of the actor and of the data, before the tanh.
@@ -583,8 +612,8 @@ class Agent(nn.Module):
         mmd_loss = mmd(actor_samples, data_samples, args.mmd_kernel, args.mmd_sigma)  # (S, B)
         # Line 11: the actor maximizes Q, weighted (equation 5), at one of its samples, under the constraint on MMD.
         policy_action = actor_samples[:, :, 0].tanh()
-        policy_q = self.q_values(self.critic, obs, policy_action).amin(1)  # (S, B)
-        policy_variance = self.q_variance(self.critic, obs, policy_action)  # (S, B)
+        policy_q = self.q_values(self.critic, obs, policy_action, mixture).amin(1)  # (S, B)
+        policy_variance = self.q_variance(self.critic, obs, policy_action, mixture)  # (S, B)
         policy_weight = uncertainty_weight(policy_variance, args.beta, args.weight_clip, args.weighting)
         use_q = self.step >= args.warmup_steps  # a tensor, not an `if`, so that a graph of the update can hold it
         alpha = self.log_alpha.exp().unsqueeze(1)
@@ -655,9 +684,10 @@ class Agent(nn.Module):
         return dict(zip(self.metric_names, means))
 
     def policy(self) -> tuple[Actor, Critic]:
-        """What acts at evaluation: each seed's actor and its first critic, stacks of S. It draws no random numbers."""
+        """What acts at evaluation: each seed's actor (S) and its first critic (S * K). It draws no random numbers."""
         for mine, layer in zip(self.q1.layers, self.critic.layers):
-            mine.weight.data, mine.bias.data = (x.data[:: self.num_critics].clone() for x in (layer.weight, layer.bias))
+            critics = (x.data.unflatten(0, (-1, self.num_critics, self.members)) for x in (layer.weight, layer.bias))
+            mine.weight.data, mine.bias.data = (x[:, 0].flatten(0, 1).clone() for x in critics)
         return self.actor, self.q1
 
 
@@ -704,7 +734,8 @@ def evaluate_run(args: Args) -> dict:
     """`--evaluate RUN`: scores of its saved policy; with the run's own seed and episodes, its last evaluation again."""
     with input_errors(f"--evaluate {args.evaluate}: no policy.pt of a run"):
         saved = torch.load(Path(args.evaluate) / "policy.pt", map_location="cpu", weights_only=True)  # runs no code
-        env_id, step, actor, q1 = saved["env_id"], saved["step"], Actor(*saved["dims"]), Critic(*saved["dims"])
+        env_id, step, actor = saved["env_id"], saved["step"], Actor(*saved["dims"])
+        q1 = Critic(len(saved["critic"]["layers.0.bias"]), *saved["dims"][1:])
         actor.load_state_dict(saved["actor"])
         q1.load_state_dict(saved["critic"])
     envs = make_envs(env_id, saved["dims"][0] * args.eval_episodes)

@@ -38,6 +38,7 @@ CASES = {
     "bear": (bear, ALTERED),
     "uwac": (uwac, ALTERED | {"beta": 0.8, "dropout": 0.2, "passes": 3, "weighting": "std", "weight_clip": 2.0}),
     "uwac exp": (uwac, {"variance": "analytic", "weighting": "exp", "spectral_norm": False, "num_seeds": 2}),
+    "uwac ensemble": (uwac, {"critic": "ensemble", "ensemble_size": 3}),
     "uwac none": (uwac, {"variance": "analytic", "weighting": "none", "dropout": 0.0, "spectral_norm": True}),
 }
 

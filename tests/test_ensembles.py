@@ -1,0 +1,141 @@
+"""--critic ensemble and rem: targets, variances and losses against numbers worked out by hand."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from conftest import command_line
+from test_update import ACTION_DIM, OBS_DIM, double, everything, make_agent, net, record
+from torch.testing import assert_close
+
+import uwac
+
+__all__ = ["double"]  # float64 here, too
+
+# Members of the two target critics, (C, K, N): at the first candidate and at the second.
+MEMBERS = torch.tensor([[[1.0, 5.0], [3.0, 7.0]], [[0.0, 9.0], [2.0, 9.0]]]).double()
+
+
+def with_members(agent, monkeypatch):
+    """The target critics' members have these values at the candidates, and those of the second at the best."""
+    q_members = agent.q_members
+
+    def members(critic, obs, action, *dropout):
+        if critic is not agent.target_critic:
+            return q_members(critic, obs, action, *dropout)
+        return MEMBERS[None, :, :, None] if action.dim() == 4 else MEMBERS[None, :, :, 1:]
+
+    monkeypatch.setattr(agent, "q_members", members)
+
+
+@pytest.mark.parametrize(
+    "critic, mixture, value, variance",
+    [
+        # Means 2, 6 and 1, 9: the mixtures are 0.75 * 1 + 0.25 * 2 = 1.25 and 0.75 * 6 + 0.25 * 9 = 6.75, of which the
+        # second is larger; sample variances there: of 5 and 7, 2, and of 9 and 9, 0.
+        ("ensemble", [0.5, 0.5], 6.75, 2.0),
+        # Weighted by 1/4 and 3/4: 2.5, 6.5 and 1.5, 9: 0.75 * 6.5 + 0.25 * 9 = 7.125; the weighted squares of -1.5 and
+        # 0.5 are 0.75 together, over 1 - 1/16 - 9/16 = 0.375.
+        ("rem", [0.25, 0.75], 7.125, 2.0),
+    ],
+)
+def test_target_and_variance_by_hand(critic, mixture, value, variance, monkeypatch):
+    agent = make_agent(uwac, critic=critic, ensemble_size=2, batch_size=1, num_candidates=2, beta=1.0, weight_clip=9.0)
+    agent.data[2].fill_(3.0), agent.data[4].zero_()
+    weights = {"rem": [mixture], "ensemble": [[0.5, 0.5]]}
+    monkeypatch.setattr(agent, "mixture", lambda kind="ensemble": torch.tensor(weights[kind]).double())
+    with_members(agent, monkeypatch)
+    agent.update()
+    metrics = agent.read_metrics(1, 1)
+    assert metrics["target_q"] == pytest.approx(3 + 0.99 * value)
+    assert metrics["variance"] == pytest.approx(variance)
+    assert metrics["weight"] == pytest.approx(1 / variance)
+
+
+@pytest.mark.parametrize("critic", ["ensemble", "rem"])
+def test_loss_by_hand(critic, monkeypatch):
+    """Each member of an ensemble learns the same target by itself; of REM their mixture does."""
+    agent = make_agent(uwac, critic=critic, ensemble_size=3, num_seeds=2)
+    mixtures, members = record(monkeypatch, agent, "mixture"), record(monkeypatch, agent, "q_members")
+    weights, losses = record(monkeypatch, uwac, "uncertainty_weight"), []
+    minimize = agent.minimize
+    monkeypatch.setattr(agent, "minimize", lambda loss, optimizer: losses.append(loss) or minimize(loss, optimizer))
+    targets = []
+    monkeypatch.setattr(torch, "randint", lambda *_, **__: torch.arange(6).expand(2, -1))
+    agent.data[4].fill_(1)  # all end: the target is the reward
+    agent.update()
+    targets = agent.data[2][:6].expand(2, -1)
+    q = next(x for x in members if x.shape == (2, 2, 3, 6) and x.requires_grad)
+    for seed in range(2):
+        expected = 0
+        for c in range(2):
+            rows = q[seed, c]  # (K, B)
+            rows = (mixtures[0][seed] @ rows)[None] if critic == "rem" else rows
+            expected += sum((weights[0][seed] * (row - targets[seed]).square()).mean() for row in rows)
+        assert_close(losses[1][seed], expected)
+
+
+def test_members_differ_and_each_seed_has_its_own():
+    agent = make_agent(uwac, critic="ensemble", ensemble_size=3, num_seeds=2)
+    obs, action = torch.randn(2, 4, OBS_DIM), torch.randn(2, 4, ACTION_DIM)
+    q = agent.q_members(agent.critic, obs, action)
+    for index, (s, c, k) in enumerate(np.ndindex(2, 2, 3)):
+        expected = net(agent.critic, torch.cat([obs[s], action[s]], -1), index).squeeze(-1)
+        assert_close(q[s, c, k], expected)
+    assert len(q[:, :, :, 0].detach().flatten().unique()) == 12
+    assert_close(agent.q_variance(agent.critic, obs, action), q.var(2).sum(1))
+
+
+def test_variance_of_a_mixture():
+    """As of a population in which a member of weight 3/6 stands three times among six, but for the small-sample factor."""
+    agent = make_agent(uwac, critic="rem", ensemble_size=3)
+    obs, action = torch.randn(1, 4, OBS_DIM), torch.randn(1, 4, ACTION_DIM)
+    mixture = torch.tensor([[1 / 6, 2 / 6, 3 / 6]]).double()
+    q = agent.q_members(agent.critic, obs, action).repeat_interleave(torch.tensor([1, 2, 3]), 2)
+    expected = q.var(2, correction=0).sum(1) / (1 - (1 + 4 + 9) / 36)
+    assert_close(agent.q_variance(agent.critic, obs, action, mixture), expected)
+    assert_close(agent.q_values(agent.critic, obs, action, mixture), q.mean(2))
+
+
+def test_mixtures():
+    """REM draws anew for each update and seed; an ensemble and dropout draw nothing."""
+    agent = make_agent(uwac, critic="rem", ensemble_size=4, num_seeds=2)
+    first, second = agent.mixture("rem"), agent.mixture("rem")
+    assert_close(first.sum(1), torch.ones(2))
+    assert (first != second).all() and (first[0] != first[1]).all() and (first > 0).all()
+    before = torch.get_rng_state()
+    assert (agent.mixture() == 0.25).all()
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_an_update_of_an_ensemble_moves_every_member():
+    agent = make_agent(uwac, critic="ensemble", ensemble_size=3)
+    before = everything(agent)
+    agent.update()
+    moved = everything(agent)
+    for layer in range(3):
+        name = f"critic.layers.{layer}.weight"
+        assert ((moved[name] - before[name]).abs().amax((1, 2)) > 0).all()
+
+
+def test_what_acts_is_the_first_critics_mean(monkeypatch):
+    agent = make_agent(uwac, critic="ensemble", ensemble_size=3, num_seeds=2, spectral_norm=True)
+    agent.update()
+    obs, action = torch.randn(2, 4, OBS_DIM), torch.rand(2, 4, 5, ACTION_DIM)
+    _, q1 = agent.policy()
+    assert_close(q1(obs, action), agent.q_members(agent.critic, obs, action)[:, 0].mean(1))
+
+
+@pytest.mark.parametrize("critic", ["ensemble", "rem"])
+def test_a_run_and_its_evaluation(critic, tmp_path, monkeypatch, capsys):
+    torch.set_default_dtype(torch.float32)
+    monkeypatch.chdir(tmp_path)
+    words = "--env-id door-demo --total-steps 2 --eval-episodes 1 --eval-candidates 3 --batch-size 8 --num-seeds 2"
+    assert command_line(uwac, f"{words} --critic {critic} --ensemble-size 3 --dropout 0.4", monkeypatch) == 0
+    (run,) = (tmp_path / "runs").iterdir()
+    result = json.loads((run / "result.json").read_text())
+    assert result["args"]["dropout"] == 0 and result["args"]["ensemble_size"] == 3
+    scores = uwac.main(uwac.Args(evaluate=str(run), eval_episodes=1, eval_candidates=3))["scores"]
+    assert np.mean(scores, 1) == pytest.approx(result["history"][-1]["score"])
+    assert command_line(uwac, f"--resume {run} --total-steps 3", monkeypatch) == 0
