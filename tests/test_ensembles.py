@@ -14,7 +14,7 @@ import uwac
 __all__ = ["double"]  # float64 here, too
 
 # Members of the two target critics, (C, K, N): at the first candidate and at the second.
-MEMBERS = torch.tensor([[[1.0, 5.0], [3.0, 7.0]], [[0.0, 9.0], [2.0, 9.0]]]).double()
+MEMBERS = torch.tensor([[[1.0, 4.0], [3.0, 7.0], [2.0, 8.0]], [[0.0, 9.0], [2.0, 9.0], [1.0, 9.0]]]).double()
 
 
 def with_members(agent, monkeypatch):
@@ -32,18 +32,18 @@ def with_members(agent, monkeypatch):
 @pytest.mark.parametrize(
     "critic, mixture, value, variance",
     [
-        # Means 2, 6 and 1, 9: the mixtures are 0.75 * 1 + 0.25 * 2 = 1.25 and 0.75 * 6 + 0.25 * 9 = 6.75, of which the
-        # second is larger; sample variances there: of 5 and 7, 2, and of 9 and 9, 0.
-        ("ensemble", [0.5, 0.5], 6.75, 2.0),
-        # Weighted by 1/4 and 3/4: 2.5, 6.5 and 1.5, 9: 0.75 * 6.5 + 0.25 * 9 = 7.125; the weighted squares of -1.5 and
-        # 0.5 are 0.75 together, over 1 - 1/16 - 9/16 = 0.375.
-        ("rem", [0.25, 0.75], 7.125, 2.0),
+        # Means 2, 19/3 and 1, 9: the mixtures are 0.75 * 1 + 0.25 * 2 = 1.25 and 0.75 * 19/3 + 0.25 * 9 = 7, of which the
+        # second is larger; sample variances there: of 4, 7 and 8, 13/3, and of 9, 9 and 9, 0.
+        ("ensemble", [1 / 3, 1 / 3, 1 / 3], 7.0, 13 / 3),
+        # Weighted by 1/6, 2/6 and 3/6: 7 and 9 at the second: 0.75 * 7 + 0.25 * 9 = 7.5; the weighted squares of -3, 0
+        # and 1 are 2 together, over 1 - (1 + 4 + 9) / 36 = 11/18.
+        ("rem", [1 / 6, 2 / 6, 3 / 6], 7.5, 36 / 11),
     ],
 )
 def test_target_and_variance_by_hand(critic, mixture, value, variance, monkeypatch):
-    agent = make_agent(uwac, critic=critic, ensemble_size=2, batch_size=1, num_candidates=2, beta=1.0, weight_clip=9.0)
+    agent = make_agent(uwac, critic=critic, ensemble_size=3, batch_size=1, num_candidates=2, beta=1.0, weight_clip=9.0)
     agent.data[2].fill_(3.0), agent.data[4].zero_()
-    weights = {"rem": [mixture], "ensemble": [[0.5, 0.5]]}
+    weights = {"rem": [mixture], "ensemble": [[1 / 3] * 3]}
     monkeypatch.setattr(agent, "mixture", lambda kind="ensemble": torch.tensor(weights[kind]).double())
     with_members(agent, monkeypatch)
     agent.update()
