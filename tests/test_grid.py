@@ -1,0 +1,201 @@
+"""benchmark/run.py: what a grid is, that nothing is run twice, that what fails is tried again, and two nodes, one lost."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import uwac
+
+if importlib.util.find_spec("ray") is None:
+    pytest.skip("benchmark/requirements.txt is not installed", allow_module_level=True)
+import ray
+
+ROOT = Path(uwac.__file__).parent
+sys.path.insert(0, str(ROOT / "benchmark"))
+import run
+from run import Args, Job
+
+ray.cloudpickle.register_pickle_by_value(run)  # its workers cannot import it from here
+DEMO = {"tasks": ("door-demo",), "total_steps": 6, "eval_every": 3, "eval_episodes": 1}
+
+
+def demo(tmp_path, **changes):
+    return Args(**DEMO | {"out": tmp_path / "out", "work": tmp_path / "work"} | changes)
+
+
+def test_grid(tmp_path):
+    """Every task with every method and seed, seeds outermost; a method's arguments are its own, the rest is shared."""
+    args = demo(tmp_path, tasks=("door-demo", "hopper-random"), methods=("bear", "uwac-code"), seeds=2)
+    jobs = run.grid(args)
+    assert [job.name for job in jobs] == [
+        f"{task}__{method}__{seed}" for seed in (0, 1) for task in args.tasks for method in args.methods
+    ]
+    given = json.loads(jobs[-1].arguments)
+    assert given["weighting"] == "exp" and given["seed"] == 1 and given["total_steps"] == 6
+    assert "weighting" not in json.loads(jobs[-2].arguments) and Path(jobs[-2].script).name == "bear.py"
+    pairs = [(json.loads(job.arguments)["seed"], json.loads(job.arguments)["num_seeds"]) for job in run.grid(
+        demo(tmp_path, methods=("bear",), seeds=5, seeds_a_run=2))]  # fmt: skip
+    assert pairs == [(0, 2), (2, 2), (4, 1)]
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"methods": ("bear", "uwca")}, "--methods uwca: not among bear, uwac"),
+        ({"tasks": ("dor-human",)}, "no such task; nearest: door-human"),
+        ({"total_steps": 0}, "--total-steps 0: must be from 1"),
+    ],
+)
+def test_wrong_grids_are_refused_before_anything_runs(changes, message, tmp_path):
+    with pytest.raises(SystemExit, match=message):
+        run.grid(demo(tmp_path, **changes))
+
+
+@pytest.mark.parametrize("method", run.METHODS)
+def test_methods_are_what_their_names_say(method, tmp_path):
+    (job,) = run.grid(demo(tmp_path, tasks=("door-human",), methods=(method,), seeds=1))
+    args = run.load(job.script).Args(**json.loads(job.arguments))
+    if method == "bear":
+        assert Path(job.script).name == "bear.py"
+        return
+    assert args.spectral_norm  # on Adroit
+    assert (args.weighting == "none") == (method in ("bear+sn", "bear+dropout+sn", "uwac-unweighted"))
+    assert (args.dropout > 0) == (method not in ("bear+sn", "uwac-ensemble", "uwac-rem"))
+    assert args.critic == {"uwac-ensemble": "ensemble", "uwac-rem": "rem"}.get(method, "dropout")
+
+
+def test_finished_means_the_same_arguments(tmp_path):
+    (job,) = run.grid(demo(tmp_path, methods=("uwac",), seeds=1))
+    args = json.loads(json.dumps(vars(uwac.Args(**json.loads(job.arguments)))))
+    file = tmp_path / f"{job.name}.json"
+    assert not run.finished(job, tmp_path)
+    file.write_text(json.dumps({"args": args}))
+    assert run.finished(job, tmp_path)
+    file.write_text(json.dumps({"args": args | {"beta": 0.8}}))
+    assert not run.finished(job, tmp_path)
+    file.write_text("{half")
+    assert not run.finished(job, tmp_path)
+
+
+def test_a_run_that_was_stopped_goes_on(tmp_path, monkeypatch):
+    """From its checkpoint, to the same result as an undisturbed one; a finished one is read, not made again."""
+    (job,) = run.grid(demo(tmp_path, methods=("bear",), seeds=1))
+    whole = run.train(job, tmp_path / "whole", 1)
+    script, update, calls = run.load(job.script), None, []
+    update = script.Agent.update
+
+    def killed(self):
+        calls.append(0)
+        if len(calls) == 5:
+            raise MemoryError
+        update(self)
+
+    script.Agent.update = killed
+    monkeypatch.setattr(run, "load", lambda _: script)
+    with pytest.raises(MemoryError):
+        run.train(job, tmp_path / "killed", 1)
+    assert run.train(job, tmp_path / "killed", 1)["history"] == whole["history"]
+    assert len(calls) == 5 + 3  # the last three after the checkpoint
+    assert run.train(job, tmp_path / "killed", 1)["history"] == whole["history"] and len(calls) == 8
+
+
+FAKE = """
+import json, pathlib
+from dataclasses import dataclass
+@dataclass
+class Args:
+    name: str; failures: int; resume: str | None = None
+def main(args):
+    tries = pathlib.Path("tries")
+    tries.write_text(tries.read_text() + "x" if tries.exists() else "x")
+    if len(tries.read_text()) <= args.failures:
+        raise FloatingPointError("critic_loss: not finite")
+    return {"args": vars(args), "dataset": "/somewhere/else/a.hdf5", "last": {"mean": 1.0}, "tries": len(tries.read_text())}
+"""
+
+
+@pytest.fixture(scope="module")
+def local_ray():
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=10**8)
+    yield
+    ray.shutdown()
+
+
+def test_failed_runs_are_tried_again_and_reported(local_ray, tmp_path, capsys):
+    (tmp_path / "fake.py").write_text(FAKE)
+    jobs = [
+        Job("a", name, 0, str(tmp_path / "fake.py"), json.dumps({"name": name, "failures": failures}))
+        for name, failures in (("good", 0), ("shaky", 1), ("hopeless", 9))
+    ]
+    args = Args(out=tmp_path / "out", work=tmp_path / "work", retries=2)
+    failed = run.run(jobs, args)
+    assert {job.method: why for job, why in failed.items()} == {
+        "hopeless": "FloatingPointError: critic_loss: not finite"
+    }
+    results = {file.stem: json.loads(file.read_text()) for file in (tmp_path / "out").glob("*.json")}
+    assert {name: result["tries"] for name, result in results.items()} == {"a__good__0": 1, "a__shaky__0": 2}
+    assert results["a__good__0"]["method"] == "good" and results["a__good__0"]["dataset"] == "a.hdf5"
+    assert (tmp_path / "work" / "a__hopeless__0" / "tries").read_text() == "xxx"
+    assert set(run.run(jobs[:2], args)) == set()  # all there: nothing is tried once more
+    assert (tmp_path / "work" / "a__good__0" / "tries").read_text() == "x"
+    assert capsys.readouterr().out.splitlines()[-1].startswith("2 runs, 2 of them finished before")
+
+
+def test_dry_run_prints_the_grid_and_runs_nothing(tmp_path, capsys):
+    assert run.main(demo(tmp_path, methods=("bear", "uwac-analytic"), seeds=2, total_steps=10**6, dry_run=True)) == 0
+    *lines, last = capsys.readouterr().out.splitlines()
+    hours = {line.split(": ")[0]: float(line.split(": ")[1].removesuffix(" h")) for line in lines}
+    assert list(hours) == [f"door-demo__{method}__{seed}" for seed in (0, 1) for method in ("bear", "uwac-analytic")]
+    assert all(1 < value < 1000 for value in hours.values())
+    assert last.startswith("4 runs, ") and float(last.split()[2]) == pytest.approx(sum(hours.values()), abs=0.2)
+    assert not (tmp_path / "out").exists() and not (tmp_path / "work").exists()
+
+
+def test_two_nodes_of_which_one_is_lost(tmp_path):
+    """Four runs on a real cluster of two nodes; one is killed while it trains. Every run ends, none twice, and the lost one
+    with the same numbers as if nothing had happened."""
+    from ray.cluster_utils import Cluster
+
+    ray.shutdown()
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    second = cluster.add_node(num_cpus=1)
+    try:
+        words = "--tasks door-demo --methods bear --seeds 4 --total-steps 40 --eval-every 10 --eval-episodes 1"
+        folders = ["--out", str(tmp_path / "out"), "--work", str(tmp_path / "work"), "--address", cluster.address]
+        command = [sys.executable, run.__file__, *words.split(), *folders]
+        driver = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        end = time.time() + 240
+        while len([*tmp_path.glob("work/*/runs/*/checkpoint.pt")]) < 2 and time.time() < end and driver.poll() is None:
+            time.sleep(0.2)
+        begun = [*tmp_path.glob("work/*/runs/*/checkpoint.pt")]
+        cluster.remove_node(second, allow_graceful=False)
+        out, _ = driver.communicate(timeout=400)
+    finally:
+        driver.kill()
+        cluster.shutdown()
+    assert driver.returncode == 0, out
+    assert len(begun) >= 2  # both nodes were at work
+    results = {file.stem: json.loads(file.read_text()) for file in tmp_path.glob("out/*.json")}
+    assert sorted(results) == [f"door-demo__bear__{seed}" for seed in range(4)]
+    assert out.count(": score ") == 4
+    for name, result in results.items():
+        assert len([*tmp_path.glob(f"work/{name}/runs/*")]) == 1
+        assert [row["step"] for row in result["history"]] == [10, 20, 30, 40]
+    for name in {file.parts[-4] for file in begun[:2]}:  # one of them was lost
+        assert results[name]["history"] == alone(name, tmp_path)["history"]
+
+
+def alone(name, tmp_path):
+    """The same run, undisturbed, in a process of its own."""
+    words = f"--env-id door-demo --seed {name[-1]} --total-steps 40 --eval-every 10 --eval-episodes 1".split()
+    folder = tmp_path / "alone" / name
+    folder.mkdir(parents=True)
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    subprocess.run([sys.executable, ROOT / "bear.py", *words], check=True, cwd=folder, env=environment)
+    return json.loads(next(folder.glob("runs/*/result.json")).read_text())

@@ -1,0 +1,155 @@
+"""benchmark/report.py on results made by hand: numbers to the digit, what is missing, what may not be averaged."""
+
+import csv
+import json
+import sys
+from pathlib import Path
+
+import matplotlib.image
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("scipy", reason="benchmark/requirements.txt is not installed")
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "benchmark"))
+import report
+
+
+def result(task="door-human", method="bear", scores=((10.0,), (20.0,)), seed=0, **changes):
+    """Of as many seeds as a row of `scores` has; a row an evaluation."""
+    history = [{"step": 100 * (i + 1), "score": [*row]} for i, row in enumerate(scores)]
+    for row in history:
+        row["target_q"] = [s / 2 for s in row["score"]]
+        row |= {} if method == "bear" else {"ood_auroc": [0.25] * len(row["score"])}
+    args = {"env_id": task, "seed": seed, "num_seeds": len(scores[0]), "total_steps": 36_000, "beta": 1.6} | changes
+    found = {"task": task, "algorithm": "bear", "method": method, "data": {"origin": "D4RL"}, "args": args}
+    return found | {"history": history, "hardware": "CPU, 1 threads", "ms_per_update": 100.0}
+
+
+def save(folder, *results):
+    for i, one in enumerate(results):
+        (folder / f"{i}.json").write_text(json.dumps(one))
+
+
+def test_numbers_of_a_cell(tmp_path):
+    """Twelve evaluations of two seeds in two files: the last, and the mean of the last ten, over both."""
+    save(
+        tmp_path,
+        result(scores=[(float(i),) for i in range(12)]),
+        result(scores=[(2.0 * i,) for i in range(12)], seed=1),
+    )
+    cell = report.read(tmp_path)["door-human", "bear"]
+    assert list(cell.last) == [11, 22] and list(cell.last_ten) == [6.5, 13]
+    row = dict(zip(*report.long({("door-human", "bear"): cell})))
+    assert row["last"] == "16.5 ± 7.8" and row["last ten"] == "9.8 ± 4.6" and row["seeds"] == "2"  # 11 / sqrt(2), ...
+    assert row["Q target"] == "8.2 ± 3.9" and row["ood_auroc"] == "–"
+    assert row["hours a seed"] == "1.00" and row["updates"] == "36,000"  # 36,000 updates of 100 ms
+
+
+def test_seeds_side_by_side_cost_their_share(tmp_path):
+    save(tmp_path, result(scores=[(1.0, 2.0, 3.0, 4.0)]))
+    assert report.read(tmp_path)["door-human", "bear"].hours == pytest.approx(0.25)
+
+
+def test_a_single_seed_has_no_deviation_and_no_interval(tmp_path):
+    save(tmp_path, result(), result(method="uwac", scores=[(30.0,)]))
+    cells = report.read(tmp_path)
+    assert report.score(cells["door-human", "bear"].last) == "20.0"
+    assert report.aggregates(cells)[1] == ["uwac", "1", "30.0", "20.0", "1.00"]
+
+
+def test_tables_as_in_the_paper(tmp_path, capsys):
+    """Every task of the paper has its row; what was not run is a dash; versions do not split a task."""
+    (tmp_path / "in").mkdir()
+    two = [result("door-human-v1", scores=[(1.0, 2.0)]), result("door-human-v1", "uwac", scores=[(3.0, 5.0)])]
+    save(tmp_path / "in", *two, result("hopper-medium", "uwac", scores=[(50.0,)]))
+    report.main(report.Args(tmp_path / "in", tmp_path / "out"))
+    with open(tmp_path / "out" / "table2.csv") as file:
+        rows = {row["task"]: row for row in csv.DictReader(file)}
+    assert len(rows) == 12
+    door = {"task": "door-human", "paper: UWAC": "10.7 ± 5.5", "paper: BEAR": "-0.3", "bear": "1.5 ± 0.7"}
+    assert rows["door-human"] == door | {"uwac": "4.0 ± 1.4"}
+    assert rows["pen-human"] == {
+        "task": "pen-human", "paper: UWAC": "65.0 ± 3.0", "paper: BEAR": "-1.0", "bear": "–", "uwac": "–"
+    }  # fmt: skip
+    with open(tmp_path / "out" / "table1.csv") as file:
+        rows = {row["task"]: row for row in csv.DictReader(file)}
+    assert len(rows) == 15 and rows["hopper-medium"]["uwac"] == "50.0"
+    assert r"door-human & 10.7 $\pm$ 5.5 & -0.3 & 1.5 $\pm$ 0.7 & 4.0 $\pm$ 1.4 \\" in (
+        tmp_path / "out" / "table2.tex"
+    ).read_text().replace("  ", " ")
+    text = (tmp_path / "out" / "report.md").read_text()
+    assert "| door-human | 10.7 ± 5.5 | -0.3 | 1.5 ± 0.7 | 4.0 ± 1.4 |" in text and "training.png" in text
+    assert "| door-human | D4RL | uwac | 2 | 36,000 | 0.50 | 4.0 ± 1.4 | 4.0 ± 1.4 | 2.0 ± 0.7 | 0.25 |" in text
+
+
+def test_carried_numbers_are_the_papers():
+    assert report.paper(1)["walker2d-medium-expert"]["UWAC"] == "99.7"
+    assert report.paper(2)["hammer-expert"]["BEAR"] == "127.3"
+    shared = ROOT.parent / "shared" / "paper"
+    if not shared.exists():
+        pytest.skip("the paper's tables are not at hand")
+    for mine, theirs in (("table1", "paper_tables"), ("table2", "paper_tables_adroit")):
+        assert (ROOT / "benchmark" / "paper" / f"{mine}.csv").read_text() == (shared / f"{theirs}.csv").read_text()
+
+
+def test_different_arguments_are_not_averaged(tmp_path, capsys):
+    save(tmp_path, result(), result(seed=1, beta=0.8))
+    with pytest.raises(SystemExit, match="door-human, bear: results of different arguments: beta 1.6 and 0.8"):
+        report.read(tmp_path)
+
+
+def test_what_is_no_result_is_left_out_and_said(tmp_path, capsys):
+    save(tmp_path, result(), {"something": 1})
+    (tmp_path / "half.json").write_text('{"task": "doo')
+    assert len(report.read(tmp_path)) == 1
+    assert capsys.readouterr().err.count("not a result") == 2
+    with pytest.raises(SystemExit, match="holds no results"):
+        report.read(tmp_path / "empty")
+
+
+def test_result_of_a_single_run_counts_by_its_script(tmp_path):
+    found = result()
+    del found["method"]
+    save(tmp_path, found)
+    assert list(report.read(tmp_path)) == [("door-human", "bear")]
+
+
+def test_interquartile_mean_by_hand():
+    """Of 1 ... 8 the middle half is 3, 4, 5, 6."""
+    assert report.interquartile_mean(np.array([1.0, 8, 3, 5]), np.array([2.0, 7, 4, 6])) == 4.5
+    assert report.interquartile_mean(np.array([0.0, 1, 2, 1000])) == 1.5
+
+
+def test_probability_of_improvement_by_hand():
+    """First task: of 4 pairs, 3 are won and one is tied; second: none is won. (3.5 / 4 + 0) / 2."""
+    ours, theirs = [np.array([3.0, 5.0]), np.array([0.0, 1.0])], [np.array([3.0, 2.0]), np.array([8.0, 9.0])]
+    assert report.probability_of_improvement(*ours, *theirs) == pytest.approx(0.4375)
+
+
+def test_interval_is_over_seeds_within_tasks():
+    """Tasks whose seeds agree have no spread, however far apart the tasks are."""
+    far = [np.array([0.0, 0.0, 0.0]), np.array([90.0, 90.0, 90.0])]
+    assert report.interval(report.interquartile_mean, far, 1) == "45.0 (45.0 to 45.0)"
+    wide = report.interval(report.interquartile_mean, [np.array([0.0, 10.0, 20.0, 30.0])] * 3, 1)
+    low, high = (float(x) for x in wide.split("(")[1][:-1].split(" to "))
+    assert 4 < low < 12 and 18 < high < 26
+
+
+def test_figures_show_every_method(tmp_path):
+    grid = [result(method=m, scores=[(float(i), i + 9.0) for i in range(5)]) for m in ("bear", "uwac", "bear+sn")]
+    for i, one in enumerate(grid):
+        for row in one["history"]:
+            row["score"] = row["target_q"] = [x + 30 * i for x in row["score"]]
+    save(tmp_path, *grid)
+    cells = report.read(tmp_path)
+    labels = {"score": "normalized score", "target_q": "mean Q target"}
+    assert report.plot(cells, report.FIGURES["ablations"][0], tmp_path / "a.png", labels)
+    image = torch.as_tensor(matplotlib.image.imread(tmp_path / "a.png"))[..., :3]
+    for panel in image.chunk(2, 1):
+        for method in ("uwac", "bear+sn"):
+            colour = torch.tensor([int(report.COLOURS[method][i : i + 2], 16) / 255 for i in (1, 3, 5)])
+            assert ((panel - colour).abs().amax(-1) < 0.02).sum() > 100
+    assert not report.plot(cells, report.FIGURES["ensembles"][0], tmp_path / "b.png", labels)
+    assert not (tmp_path / "b.png").exists()
