@@ -1,5 +1,6 @@
 """benchmark/make_dataset.py: sets that say what happened, SAC that learns, training that can be killed."""
 
+import copy
 import json
 import shutil
 import sys
@@ -105,9 +106,9 @@ def test_medium_expert_is_both_halves(trained):
 
 
 def test_choice_of_policies_by_hand():
-    """Best 610, random 10: a third of the way is 210. What comes after the best is no medium."""
+    """Best 610, random -290: a third of the way is 10. What comes after the best is no medium."""
     training = make_dataset.Training.__new__(make_dataset.Training)
-    training.history = [[0, 10.0], [100, 90.0], [200, 300.0], [300, 180.0], [400, 610.0], [500, 211.0]]
+    training.history = [[0, -290.0], [100, 90.0], [200, -80.0], [300, 40.0], [400, 610.0], [500, 11.0]]
     assert training.choose() == {"medium": 300, "expert": 400}
 
 
@@ -166,6 +167,38 @@ def test_sac_step_by_hand():
     assert_close(moved.flatten(), -3e-4 * q.sign(), rtol=1e-3, atol=1e-7)  # towards 0, the reward of a last step
     assert_close(agent.target_critics.biases[-1], targets + 0.005 * moved, rtol=0, atol=1e-8)
     assert agent.log_alpha.item() == pytest.approx(-3e-4, rel=1e-3)  # a wide policy: more entropy than -1
+
+
+def test_sac_gradients_by_hand(monkeypatch):
+    """Of every network, from the losses written a second time: soft target of the smaller target critic, soft policy
+    gradient through the smaller critic (after its step)."""
+    agent = make_dataset.SAC(gym.make("Hopper-v4"), 0)
+    torch.manual_seed(0)
+    obs, next_obs, action = torch.randn(8, 11), torch.randn(8, 11), torch.rand(8, 3) * 2 - 1
+    reward, done, noise = torch.randn(8), (torch.arange(8) % 2).float(), torch.randn(2, 8, 3)
+    monkeypatch.setattr(torch, "randn", lambda *_: noise)
+    agent.log_alpha.data.fill_(-1.0)
+    before = copy.deepcopy(agent)
+
+    def policy(actor, x, z):
+        mean, log_std = actor(x)
+        u = mean + log_std.exp() * z
+        density = torch.distributions.Normal(mean, log_std.exp()).log_prob(u) - (1 - u.tanh() ** 2).log()
+        return u.tanh(), density.sum(-1)
+
+    agent.update([obs, action, reward, done, next_obs])
+    next_action, next_density = policy(before.actor, next_obs, noise[1])
+    smaller = torch.minimum(*before.target_critics(next_obs, next_action))
+    target = (reward + 0.99 * (1 - done) * (smaller - np.exp(-1) * next_density)).detach()
+    sum(((q - target) ** 2).mean() for q in before.critics(obs, action)).backward()
+    for mine, theirs in zip(agent.critics.parameters(), before.critics.parameters()):
+        assert_close(mine.grad, theirs.grad, rtol=1e-3, atol=1e-5)
+    new_action, density = policy(before.actor, obs, noise[0])
+    (np.exp(-1) * density - torch.minimum(*agent.critics(obs, new_action))).mean().backward()
+    for mine, theirs in zip(agent.actor.parameters(), before.actor.parameters()):
+        assert_close(mine.grad, theirs.grad, rtol=1e-3, atol=1e-5)
+    expected = -np.exp(-1) * (density.mean() - 3)  # target entropy: -A
+    assert_close(agent.log_alpha.grad, expected.detach(), rtol=1e-3, atol=1e-5)
 
 
 def test_a_killed_training_goes_on_as_if_it_had_not_been(tmp_path, monkeypatch):
@@ -248,6 +281,13 @@ def test_pen_ends_where_it_falls_and_after_100_steps(tmp_path):
     assert arrays["terminals"].any() and np.diff(ends, prepend=-1).max() <= 100
 
 
+class Hostile:
+    """Makes a file when it is unpickled."""
+
+    def __reduce__(self):
+        return Path.touch, (Path("executed"),)
+
+
 @pytest.mark.parametrize(
     "words, message",
     [
@@ -268,7 +308,7 @@ def test_pen_ends_where_it_falls_and_after_100_steps(tmp_path):
 )
 def test_bad_input_is_one_line_and_leaves_nothing(words, message, tmp_path, monkeypatch, capsys):
     make_dataset.random_policy("HalfCheetah-v4", 0).save(tmp_path / "FILE.npz", "HalfCheetah-v4")
-    np.savez(tmp_path / "pickle.npz", w0=np.array([{}], object))
+    np.savez(tmp_path / "pickle.npz", env="Hopper-v4", w0=np.array([Hostile()], object), b0=np.zeros(1))
     (tmp_path / "walker2d-random-rebuilt.hdf5").write_bytes(b"mine")
     before = sorted(tmp_path.iterdir())
     monkeypatch.chdir(tmp_path)
