@@ -173,7 +173,8 @@ def find_dataset(env_id: str, dataset_path: str | None) -> tuple[Path | str, str
     if dataset_path and not Path(dataset_path).is_file():
         raise InputError(f"--dataset-path {dataset_path}: no such file")
     cache, name = Path(os.environ.get("D4RL_DATASET_DIR") or "~/.d4rl/datasets").expanduser(), Path(file).name
-    places = [Path(__file__).parent / "data" / name, cache / name, cache / f"{env_id}-rebuilt.hdf5"]
+    places = [Path(__file__).parent / "data" / name, cache / name]
+    places += [] if env_id in files else [cache / f"{env_id}-rebuilt.hdf5"]
     source = Path(dataset_path) if dataset_path else next(filter(Path.is_file, places), cache / name)
     return source, f"http://rail.eecs.berkeley.edu/datasets/offline_rl/{file}"
 
@@ -204,9 +205,10 @@ def dataset_origin(source: Path | str, args: Args) -> dict[str, str]:
     expected, found = ENVIRONMENTS[task_name(args.env_id)][0], metadata.get("environment")
     if found not in (None, expected):
         raise InputError(f"{source}: made in {found}, while --env-id {args.env_id} is {expected}")
-    known = "Minari" if isinstance(source, str) else "this project" if args.env_id == "door-demo" else "D4RL"
-    origin = "rebuilt" if "made_by" in metadata else "--dataset-path" if args.dataset_path else known
-    return {"origin": origin, **metadata}
+    origin = "--dataset-path" if args.dataset_path else "this project" if args.env_id == "door-demo" else "D4RL"
+    if isinstance(source, str):
+        origin = "rebuilt" if source.startswith("rebuilt/") else "Minari"
+    return {**metadata, "origin": "rebuilt" if "made_by" in metadata else origin}
 
 
 def read_minari(name: str) -> dict[str, np.ndarray]:

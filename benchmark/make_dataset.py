@@ -11,18 +11,20 @@ critics, temperature by a dual step). Shapes: B batch, C critics (2), D observat
 
 import contextlib
 import copy
+import fcntl
 import functools
 import io
 import os
 import shlex
 import shutil
+import signal
 import sys
 import tempfile
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from importlib import import_module
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from itertools import islice, pairwise
 from pathlib import Path
 
@@ -36,6 +38,7 @@ from torch import Tensor, nn
 from torch.nn.functional import softplus
 from tqdm import tqdm
 
+MAKER = "benchmark/make_dataset.py of the UWAC project"
 POLICIES = Path(__file__).parent / "policies"
 TASKS = {  # D4RL's names, which those of data sets begin with; other environments' names stay as they are
     "Hopper-v4": "hopper",
@@ -48,16 +51,20 @@ TASKS = {  # D4RL's names, which those of data sets begin with; other environmen
 }
 
 
+class InputError(Exception):
+    """Arguments or files that cannot be used. The command line prints it as one line and exits with 2."""
+
+
 @dataclass
 class Args:
     env: str | None = None  # Gymnasium environment; without --policy and --demos, SAC is trained in it
     policy: tuple[str, ...] = ()  # roll out: TASK-KIND of a shipped one, or a .npz of ours or a run's policy.pt; or two
     demos: Path | None = None  # demonstrations in D4RL's format: clone their behaviour, roll out, mix with them
-    steps: int = 1_000_000  # steps of each set (D4RL)
+    steps: int = 1_000_000  # steps of each set (D4RL; its pen sets have 500,000)
     deterministic: bool = False  # roll out the policy's mean instead of samples (D4RL: samples)
     folder: Path = Path(os.environ.get("D4RL_DATASET_DIR") or "~/.d4rl/datasets")  # for sets and SAC's checkpoints
-    overwrite: bool = False  # replace sets that exist, and begin a training again
-    minari_id: str | None = None  # write a Minari data set of this name, too; KIND in it stands for the set's kind
+    overwrite: bool = False  # replace sets that exist; a training goes on all the same
+    minari_id: str | None = None  # write a Minari data set rebuilt/TASK/KIND-v0, too; KIND stands for the set's kind
     seed: int = 0  # of networks, of actions, and of episodes' first states
     train_steps: int = 1_000_000  # SAC: environment steps, an update each
     learning_starts: int = 5_000  # SAC: steps of the random policy before the first update (CleanRL)
@@ -65,9 +72,11 @@ class Args:
     eval_episodes: int = 10  # SAC: episodes of an evaluation
     clone_steps: int = 20_000  # cloning: updates
 
-
-class InputError(Exception):
-    """Arguments or files that cannot be used. The command line prints it as one line and exits with 2."""
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            low = {"seed": 0, "steps": 2}.get(name, 1)
+            if type(value) is int and not low <= value < 2**31:
+                raise InputError(f"--{name.replace('_', '-')} {value}: must be from {low} to {2**31 - 1}")
 
 
 @contextlib.contextmanager
@@ -89,7 +98,7 @@ class EndWherePenFalls(gym.Wrapper):
 
 
 def make_env(env_id: str) -> gym.Env:
-    """Raises InputError for an unknown environment, and one whose observations or actions are not plain arrays."""
+    """Raises InputError for an unknown environment, and one without plain arrays or an end."""
     gym.logger.min_level = gym.logger.ERROR  # no advice to move on to -v5
     if "Adroit" in env_id:
         import gymnasium_robotics  # here, because the walkers do without it
@@ -103,6 +112,8 @@ def make_env(env_id: str) -> gym.Env:
             raise InputError(f"--env {env_id}: its {name} are {space}; data sets here need vectors of real numbers")
     if not env.action_space.is_bounded():
         raise InputError(f"--env {env_id}: its actions have no bounds: {env.action_space}")
+    if env.spec.max_episode_steps is None:
+        raise InputError(f"--env {env_id}: its episodes have no limit of steps; register it with max_episode_steps")
     return EndWherePenFalls(env) if env_id == "AdroitHandPen-v1" else env
 
 
@@ -112,7 +123,8 @@ def state_of(env: gym.Env) -> dict[str, np.ndarray]:
     if hasattr(env, "get_env_state"):  # Adroit: where door, board, target or pen are, too
         state = env.get_env_state()
     else:
-        state = {"qpos": env.data.qpos, "qvel": env.data.qvel} if hasattr(env, "data") else {}
+        data = getattr(env, "data", None)
+        state = {"qpos": data.qpos, "qvel": data.qvel} if hasattr(data, "qpos") else {}
     return {f"infos/{name}": np.array(value, np.float64) for name, value in state.items()}
 
 
@@ -180,31 +192,40 @@ def write(path: Path, content: bytes) -> None:
 def load_policy(word: str, env_id: str | None, seed: int) -> tuple[Actor, str]:
     """A shipped policy by its name, a file, or `random` or `TASK-random`: the actor and its environment. Nothing in a
     file is executed. Raises InputError, also where it is not for `env_id`."""
-    gym_ids = {task: gym_id for gym_id, task in TASKS.items()}
-    if word == "random" and env_id or word.removesuffix("-random") in gym_ids:
-        env_id = env_id or gym_ids[word.removesuffix("-random")]
-        return random_policy(env_id, seed), env_id
+    gym_ids = {f"{task}-random": gym_id for gym_id, task in TASKS.items()}
+    if word in gym_ids or word == "random" and env_id:
+        own_env = gym_ids.get(word, env_id)
+        if env_id not in (None, own_env):
+            raise InputError(f"--policy {word}: made for {own_env}, not for {env_id}")
+        return random_policy(own_env, seed), own_env
     path = POLICIES / f"{word}.npz" if (POLICIES / f"{word}.npz").is_file() else Path(word)
     shipped = ", ".join(["TASK-random", *sorted(file.stem for file in POLICIES.glob("*.npz"))])
     with input_errors(f"--policy {word}: not a policy (shipped: {shipped})"):
         if path.suffix == ".pt":  # of bear.py or uwac.py: the first seed's
             saved = torch.load(path, map_location="cpu", weights_only=True)
-            own_env = gym_ids[saved["env_id"].split("/")[1 if "/" in saved["env_id"] else 0].split("-")[0]]
+            task = saved["env_id"].split("/")[1] if "/" in saved["env_id"] else saved["env_id"].split("-")[0]
+            own_env = gym_ids[f"{task}-random"]
             first = {name: x[0] for name, x in saved["actor"].items()}
             layers = [(first[f"layers.{i}.weight"].mT, first[f"layers.{i}.bias"][0]) for i in range(3)]
         else:
             with np.load(path, allow_pickle=False) as file:
                 own_env = str(file["env"])
                 layers = [tuple(torch.from_numpy(file[f"{k}{i}"]) for k in "wb") for i in range(len(file.files) // 2)]
-    env = make_env(env_id or own_env)
-    sizes = [weight.shape[1] for weight, _ in layers]
-    with input_errors(f"--policy {word}: made for {own_env}, does not fit {env.spec.id}"):
-        if sizes[0] != env.observation_space.shape[0]:
-            raise ValueError(f"it takes {sizes[0]} numbers, an observation has {env.observation_space.shape[0]}")
+        sizes = [weight.shape[1] for weight, _ in layers]
+        if ":" in own_env:
+            raise ValueError(f"its environment {own_env} would import a module")
+    env_id = env_id or own_env
+    env = make_env(env_id)
+    with input_errors(f"--policy {word}: made for {own_env}, does not fit {env_id}"):
+        if own_env != env_id and own_env in TASKS and env_id in TASKS:
+            raise ValueError("another task")
+        found, needed = (sizes[0], len(layers[-1][1]) // 2), env.observation_space.shape + env.action_space.shape
+        if found != needed:
+            raise ValueError("it takes {} numbers and gives {}, not {} and {}".format(*found, *needed))
         actor = Actor(env.action_space, *sizes)
         for layer, (weight, bias) in zip(actor.layers, layers, strict=True):
             layer.load_state_dict({"weight": weight, "bias": bias})
-    return actor, env.spec.id
+    return actor, env_id
 
 
 def random_policy(env_id: str, seed: int) -> Actor:
@@ -248,11 +269,11 @@ def take_step(env: gym.Env, obs: np.ndarray, action: np.ndarray) -> dict[str, np
     return row | {"next_observations": np.float32(next_obs)} | state
 
 
-def roll_out(actor: Actor, env_id: str, steps: int, args: Args, what: str) -> dict[str, np.ndarray]:
+def roll_out(actor: Actor, env_id: str, steps: int, args: Args, kind: str) -> dict[str, np.ndarray]:
     """The first `steps` steps of the policy's episodes; the last episode is cut off, as by a time limit."""
-    arrays, done = {}, 0
-    with tqdm(total=steps, unit="steps", desc=what, disable=None) as bar:
-        for episode in episodes(actor, env_id, (args.seed,), args.deterministic):
+    arrays, done, seed = {}, 0, (args.seed, zlib.crc32(kind.encode()))  # every kind has episodes of its own
+    with tqdm(total=steps, unit="steps", desc=kind, disable=None) as bar:
+        for episode in episodes(actor, env_id, seed, args.deterministic):
             for name, values in episode.items():
                 arrays.setdefault(name, np.empty((steps, *values.shape[1:]), values.dtype))
                 arrays[name][done : done + len(values)] = values[: steps - done]
@@ -324,7 +345,11 @@ class Training:
         fixed = ("env", "seed", "train_steps", "learning_starts", "eval_every", "eval_episodes")
         self.settings = {name: getattr(args, name) for name in fixed}
         folder.mkdir(parents=True, exist_ok=True)
-        if (folder / "checkpoint.pt").exists() and not args.overwrite:
+        # Open, and so locked, as long as this process lives.
+        self.lock = open(folder / "lock", "w")  # noqa: SIM115
+        with input_errors(f"{folder}: another process trains there"):
+            fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if (folder / "checkpoint.pt").exists():
             self.load()
         obs, _ = self.env.reset(seed=0)
         row = take_step(self.env, obs, self.env.action_space.sample())  # for the shapes alone
@@ -335,12 +360,14 @@ class Training:
         }
 
     def load(self) -> None:
-        with input_errors(f"{self.folder / 'checkpoint.pt'}: not a checkpoint; --overwrite begins again"):
+        with input_errors(
+            f"{self.folder / 'checkpoint.pt'}: not a checkpoint; without its folder a training begins again"
+        ):
             saved = torch.load(self.folder / "checkpoint.pt", map_location="cpu", weights_only=True)
             began = saved["settings"]
         if changed := [name for name, value in self.settings.items() if began.get(name) != value]:
             pairs = ", ".join(f"{name} {began.get(name)} -> {self.settings[name]}" for name in changed)
-            raise InputError(f"{self.folder} holds a training with other arguments ({pairs}); --overwrite begins again")
+            raise InputError(f"{self.folder} holds a training with other arguments ({pairs}); it may go elsewhere")
         agent = self.agent
         for module, state in zip((agent.actor, agent.critics, agent.target_critics), saved["networks"]):
             module.load_state_dict(state)
@@ -358,12 +385,10 @@ class Training:
         networks = [module.state_dict() for module in (agent.actor, agent.critics, agent.target_critics)]
         content = {"networks": networks, "log_alpha": agent.log_alpha.detach(), "settings": self.settings}
         content["optimizers"] = [optimizer.state_dict() for optimizer in agent.optimizers]
-        content |= {"generator": torch.get_rng_state(), "progress": self.progress()}
+        content |= {"generator": torch.get_rng_state()}
+        content["progress"] = [self.step, self.episode, self.history, self.seconds]
         torch.save(content, buffer := io.BytesIO())
         write(self.folder / "checkpoint.pt", buffer.getvalue())
-
-    def progress(self) -> list:
-        return [self.step, self.episode, self.history, self.seconds]
 
     def batch(self, size: int = 256) -> list[Tensor]:
         index = np.random.default_rng([self.args.seed, self.step]).integers(self.step, size=size)
@@ -410,25 +435,34 @@ class Training:
                 bar.write(f"step {self.step}: mean return {self.history[-1][1]:.1f}, {rate:.1f} steps/s")
 
     def choose(self) -> dict[str, int]:
-        """Steps after which the policy was at its best, and before that nearest to a third of the way from random."""
-        expert, best = max(self.history, key=lambda row: row[1])
-        third = self.history[0][1] + (best - self.history[0][1]) / 3
-        medium = min((row for row in self.history if 0 < row[0] <= expert), key=lambda row: abs(row[1] - third))
-        return {"medium": medium[0], "expert": expert}
+        """Steps after which the policy was at its best, and after which it first came a third of the way from random to
+        there: the nearer of the first evaluation beyond that and the one before."""
+        (_, random), *rows = self.history
+        expert, best = max(rows, key=lambda row: row[1])
+        third = random + (best - random) / 3
+        beyond = next((i for i, row in enumerate(rows) if row[1] >= third), 0)
+        medium, _ = min(rows[max(beyond - 1, 0) : beyond + 1], key=lambda row: abs(row[1] - third))
+        return {"medium": medium, "expert": expert}
 
 
 def clone(args: Args) -> tuple[Actor, dict[str, np.ndarray]]:
     """Behaviour cloning: a Gaussian policy fitted to the demonstrations' actions by maximum likelihood."""
-    env, actor, names = make_env(args.env), random_policy(args.env, args.seed), ("rewards", "terminals", "timeouts")
-    spaces = {"observations": env.observation_space, "actions": env.action_space}
+    env, actor, flags = make_env(args.env), random_policy(args.env, args.seed), ("terminals", "timeouts")
+    shapes = {"observations": env.observation_space.shape, "actions": env.action_space.shape, "rewards": ()}
     with input_errors(f"--demos {args.demos}: not demonstrations in D4RL's format for {args.env}"):
         with h5py.File(args.demos, "r") as file:
-            demos = {name: np.asarray(file[name][()], np.float32) for name in spaces}
-            demos |= {name: file[name][()].astype(t).ravel() for name, t in zip(names, ("float32", bool, bool))}
-        shapes = {name: (len(demos["rewards"]), *spaces[name].shape) if name in spaces else None for name in demos}
+            demos = {name: np.asarray(file[name][()], np.float32) for name in shapes}
+            demos |= {name: file[name][()].ravel() != 0 for name in flags}
+            demos |= {f"infos/{name}": array[()] for name, array in file.get("infos", {}).items()}
         for name, array in demos.items():
-            if len(array) != len(demos["rewards"]) or shapes[name] not in (None, array.shape):
+            if len(array) != len(demos["rewards"]) or array.shape[1:] != shapes.get(name, array.shape[1:]):
                 raise ValueError(f"{name} has shape {array.shape}")
+            if name in shapes and not (len(array) and np.isfinite(array).all()):
+                raise ValueError(f"{name} is empty, or has NaN or infinite values")
+    end_here(demos)
+    following = np.roll(demos["observations"], -1, 0)
+    following[demos["terminals"] | demos["timeouts"]] = np.nan
+    demos["next_observations"] = following
     obs = torch.from_numpy(demos["observations"])
     scaled = ((torch.from_numpy(demos["actions"]) - actor.middle) / actor.reach).clamp(-0.999, 0.999)  # finite atanh
     optimizer, action = torch.optim.Adam(actor.parameters(), 3e-4, fused=True), scaled.atanh()
@@ -439,7 +473,7 @@ def clone(args: Args) -> tuple[Actor, dict[str, np.ndarray]]:
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    return actor, end_here(demos)
+    return actor, demos
 
 
 def write_set(path: Path, arrays: dict[str, np.ndarray], attributes: dict) -> None:
@@ -447,12 +481,31 @@ def write_set(path: Path, arrays: dict[str, np.ndarray], attributes: dict) -> No
         for name, array in arrays.items():
             file.create_dataset(name, data=array, compression="gzip")
         file.create_group("metadata").attrs.update(attributes)
+        file.flush()
+        os.fsync(file.id.get_vfd_handle())
 
 
-def write_minari(name: str, arrays: dict[str, np.ndarray], attributes: dict) -> None:
+def check_minari(name: str, args: Args) -> None:
+    """Raises InputError for a name that cannot be used, before there is any work to lose."""
+    with input_errors("--minari-id needs a package: pip install 'minari[hdf5]'"):
+        from minari.dataset.minari_dataset import parse_dataset_id
+        from minari.storage import get_dataset_path
+    with input_errors(f"--minari-id {name}: must be rebuilt/TASK/KIND-v0, of your own TASK and KIND"):
+        if (parse_dataset_id(name)[0] or "").split("/")[0] != "rebuilt":
+            raise ValueError("so that nobody takes it for an official one")
+    if get_dataset_path(name).exists() and not args.overwrite:
+        raise InputError(f"--minari-id {name}: exists; --overwrite replaces it")
+
+
+def write_minari(name: str, path: Path) -> None:
+    """The set in the file `path` once more, as a Minari data set."""
     import minari
     from minari.data_collector import EpisodeBuffer
+    from minari.storage import get_dataset_path
 
+    columns = ("observations", "next_observations", "actions", "rewards", "terminals", "timeouts")
+    with h5py.File(path) as file:
+        arrays, attributes = {column: file[column][()] for column in columns}, dict(file["metadata"].attrs)
     env, buffers = make_env(attributes["environment"]), []
     ends = np.flatnonzero(arrays["terminals"] | arrays["timeouts"]) + 1
     for begin, end in zip([0, *ends], ends):
@@ -461,7 +514,9 @@ def write_minari(name: str, arrays: dict[str, np.ndarray], attributes: dict) -> 
         lists = {"rewards": part["rewards"], "terminations": part["terminals"], "truncations": part["timeouts"]}
         buffers.append(EpisodeBuffer(observations=obs, actions=part["actions"], **lists))
     spaces = {"observation_space": gym.spaces.Box(-np.inf, np.inf, obs.shape[1:]), "action_space": env.action_space}
-    about = {"algorithm_name": attributes["policy"], "description": attributes["command"]}
+    about = {"algorithm_name": attributes["policy"], "description": attributes["command"], "author": MAKER}
+    if get_dataset_path(name).exists():
+        minari.delete_dataset(name)
     minari.create_dataset_from_buffers(name, buffers, env=attributes["environment"], **spaces, **about)
 
 
@@ -483,29 +538,32 @@ def from_policies(args: Args) -> tuple[str, Sets]:
     for word in words:
         actor, env_id = load_policy(word, env_id, args.seed)
         policies.append((Path(word).stem.removeprefix(f"{TASKS.get(env_id)}-"), actor))
-    return env_id, {"-".join(name for name, _ in policies): lambda: mix(args, env_id, args.steps, *policies)}
+
+    def rolled_out() -> tuple[dict[str, np.ndarray], str]:
+        arrays, about = mix(args, env_id, args.steps, *policies)
+        return arrays, f"{about} ({' and '.join(words)})"
+
+    return env_id, {"-".join(name for name, _ in policies): rolled_out}
 
 
 def from_demonstrations(args: Args) -> tuple[str, Sets]:
-    """As D4RL made its cloned sets: half roll-outs, then the demonstrations over and over (generation/hand_dapg_combined
-    there). What these do not say of a step (the simulator's state, the next observation) is NaN."""
+    """As D4RL made its cloned sets: half roll-outs, then the demonstrations over and over (hand_dapg_combined.py there).
+    What these do not say (the last observation of all, perhaps the simulator's states) is NaN."""
 
     def cloned() -> tuple[dict[str, np.ndarray], str]:
         actor, demos = clone(args)
         own, about = mix(args, args.env, args.steps // 2, ("clone", actor))
         again = np.arange(args.steps - args.steps // 2) % len(demos["rewards"])
-        columns = {name: (len(again), *x.shape[1:]) for name, x in own.items()}
-        unknown = {name: np.full(columns[name], np.nan, own[name].dtype) for name in own if name not in demos}
-        parts = concatenate(own, end_here({name: x[again] for name, x in demos.items()} | unknown))
+        columns = {name: np.full((len(again), *x.shape[1:]), np.nan, x.dtype) for name, x in own.items()}
+        known = {name: demos[name][again].astype(x.dtype) for name, x in columns.items() if name in demos}
+        parts = concatenate(own, end_here(columns | known))
         return parts, f"{about} (mean return {returns_of(own).mean():.1f}), then {args.demos.name} over and over"
 
-    make_env(args.env)
     return args.env, {"cloned": cloned}
 
 
 def from_training(args: Args) -> tuple[str, Sets]:
     task = TASKS.get(args.env, args.env).replace("/", "-")
-    make_env(args.env)
 
     @functools.cache
     def training() -> tuple[Training, dict[str, int]]:
@@ -535,44 +593,50 @@ def main(args: Args) -> list[Path]:
     where a file cannot be written."""
     if args.policy and args.demos or not (args.policy or args.env):
         raise InputError("say what to make by --policy, by --env, or by --env and --demos; --help tells more")
+    if args.env:
+        make_env(args.env)
+    env_id, sets = (from_policies if args.policy else from_demonstrations if args.demos else from_training)(args)
     folder = args.folder.expanduser()
+    files = {kind: folder / f"{TASKS.get(env_id, env_id)}-{kind}-rebuilt.hdf5".replace("/", "-") for kind in sets}
+    if there := [file for file in files.values() if file.exists() and not args.overwrite]:
+        raise InputError(f"{there[0]} exists; --overwrite replaces it")
+    if args.minari_id and len(sets) > 1 and "KIND" not in args.minari_id:
+        raise InputError(f"--minari-id {args.minari_id}: needs KIND in it, for {', '.join(sets)}")
+    minari_ids = {kind: args.minari_id.replace("KIND", kind) for kind in sets} if args.minari_id else {}
+    for name in minari_ids.values():
+        check_minari(name, args)
+    common, versions = {"made_by": MAKER, "environment": env_id, "seed": args.seed}, []
+    for package in ("gymnasium", "gymnasium-robotics", "mujoco", "numpy", "torch"):
+        with contextlib.suppress(PackageNotFoundError):  # not all are needed in every environment
+            versions.append(f"{package} {version(package)}")
+    common["command"] = f"python benchmark/make_dataset.py {shlex.join(sys.argv[1:])}"
+    common["versions"] = ", ".join(versions)
     with input_errors(f"--folder {folder}: cannot be written"):
         folder.mkdir(parents=True, exist_ok=True)
-        staging = tempfile.TemporaryDirectory(dir=folder)
+        staging = tempfile.TemporaryDirectory(dir=folder, prefix=".make_dataset-")
     with staging as temporary:
-        env_id, sets = (from_policies if args.policy else from_demonstrations if args.demos else from_training)(args)
-        names = {kind: f"{TASKS.get(env_id, env_id)}-{kind}-rebuilt.hdf5".replace("/", "-") for kind in sets}
-        if there := [name for name in names.values() if (folder / name).exists() and not args.overwrite]:
-            raise InputError(f"{folder / there[0]} exists; --overwrite replaces it")
-        if args.minari_id:
-            if len(sets) > 1 and "KIND" not in args.minari_id:
-                raise InputError(f"--minari-id {args.minari_id}: needs KIND in it, for {', '.join(sets)}")
-            with input_errors("--minari-id needs a package: pip install 'minari[hdf5]'"):
-                import_module("minari")
         for kind, make in sets.items():
             arrays, policy = make()
             returns = returns_of(arrays)
-            attributes = {"made_by": "benchmark/make_dataset.py of the UWAC project", "environment": env_id}
-            attributes |= {"command": f"python benchmark/make_dataset.py {shlex.join(sys.argv[1:])}", "policy": policy}
-            packages = ("gymnasium", "gymnasium-robotics", "mujoco", "numpy", "torch")
-            attributes |= {"versions": ", ".join(f"{name} {version(name)}" for name in packages), "seed": args.seed}
-            attributes |= {"steps": len(arrays["rewards"]), "episodes": len(returns), "mean_return": returns.mean()}
-            write_set(Path(temporary) / names[kind], arrays, attributes)
-            if args.minari_id:
-                write_minari(args.minari_id.replace("KIND", kind), arrays, attributes)
+            attributes = common | {"policy": policy, "steps": len(arrays["rewards"])}
+            attributes |= {"episodes": len(returns), "mean_return": float(returns.mean())}
+            write_set(Path(temporary) / files[kind].name, arrays, attributes)
             what = f"{attributes['steps']} steps, {len(returns)} episodes, mean return {returns.mean():.1f}"
-            print(f"{names[kind]}: {what}, {policy}")
-        for name in names.values():
-            os.replace(Path(temporary) / name, folder / name)
-    return [folder / name for name in names.values()]
+            print(f"{files[kind].name}: {what}, {policy}")
+        for file in files.values():
+            os.replace(Path(temporary) / file.name, file)
+    for kind, name in minari_ids.items():
+        write_minari(name, files[kind])
+    return [*files.values()]
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # clean up as after Ctrl-C
     try:
         main(tyro.cli(Args))
     except (InputError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2 if isinstance(error, InputError) else 1)
     except KeyboardInterrupt:
-        print("stopped; the same command goes on from the last checkpoint of a training", file=sys.stderr)
+        print("stopped; a training goes on from its last checkpoint with the same command", file=sys.stderr)
         sys.exit(130)

@@ -33,8 +33,18 @@ FIGURES = {  # the paper's figures: which methods, and what it says of them
     "deviation": (("uwac", "uwac-std"), "weights by variance or by standard deviation: the same (section 4.6)"),
     "estimates": (("uwac", "uwac-analytic", "uwac-code"), "ours: the estimate of Var[Q], and the code's settings"),
 }
-COLOURS = dict(zip(("bear", "uwac", "uwac-analytic", "bear+sn", "bear+dropout+sn"), ("#000000", "#D55E00", "#0072B2", "#009E73", "#CC79A7")))  # fmt: skip
-COLOURS |= {"uwac-code": "#E69F00", "uwac-std": "#56B4E9", "uwac-ensemble": "#7F5FBF", "uwac-rem": "#8C6D31"}
+COLOURS = {
+    "bear": "#000000",
+    "uwac": "#D55E00",
+    "uwac-analytic": "#0072B2",
+    "uwac-code": "#E69F00",
+    "uwac-std": "#56B4E9",
+    "bear+sn": "#009E73",
+    "bear+dropout+sn": "#CC79A7",
+    "uwac-unweighted": "#999999",
+    "uwac-ensemble": "#7F5FBF",
+    "uwac-rem": "#8C6D31",
+}
 
 
 @dataclass
@@ -44,21 +54,33 @@ class Args:
 
 
 class Cell:
-    """All seeds of a method on a task."""
+    """All seeds of a method on a task. Raises KeyError, TypeError or IndexError for what is no result, and SystemExit for
+    results that do not belong together."""
 
-    def __init__(self, results: list[dict]):
-        first, settings = results[0], [settings_of(result) for result in results]
-        for other in settings[1:]:
-            if differing := [name for name in settings[0] if settings[0][name] != other.get(name)]:
-                values = ", ".join(f"{name} {settings[0][name]} and {other.get(name)}" for name in differing)
-                sys.exit(f"error: {task_of(first)}, {method_of(first)}: results of different arguments: {values}")
-        self.data, self.updates = first["data"]["origin"], first["args"]["total_steps"]
-        self.steps = [row["step"] for row in first["history"]]
-        self.hours = np.mean([r["ms_per_update"] * self.updates / 3.6e6 / r["args"]["num_seeds"] for r in results])
-        self.hardware = ", ".join(sorted({result["hardware"] for result in results}))
-        names = set.intersection(*(set(result["history"][0]) for result in results)) - {"step"}
+    def __init__(self, results: dict[Path, dict]):
+        first, *others = results
+        settings, seeds = {file: settings_of(result) for file, result in results.items()}, {}
+        for other in others:
+            a, b = settings[first], settings[other]
+            if differing := [name for name in a | b if a.get(name) != b.get(name)]:
+                values = ", ".join(f"{name} {a.get(name)} and {b.get(name)}" for name in differing)
+                sys.exit(f"error: {first} and {other}: the same task and method with different arguments: {values}")
+        for file, result in results.items():
+            args = result["args"]
+            for seed in range(args["seed"], args["seed"] + args["num_seeds"]):
+                if seed in seeds:
+                    sys.exit(f"error: {seeds[seed]} and {file}: both have seed {seed}; one of them has to go")
+                seeds[seed] = file
+        every = [*results.values()]
+        self.data, self.updates = every[0]["data"]["origin"], every[0]["args"]["total_steps"]
+        self.steps = [row["step"] for row in every[0]["history"]]
+        self.hours = sum(result["ms_per_update"] for result in every) * self.updates / 3.6e6 / len(seeds)
+        self.hardware = {result["hardware"] for result in every}
+        names = {"score", "target_q", "ood_auroc"} & set(every[0]["history"][0])
+        if every[0]["args"].get("dropout") == 0 and every[0]["args"]["critic"] == "dropout":
+            names -= {"ood_auroc"}  # no variance at all
         self.curves = {
-            name: np.concatenate([np.array([row[name] for row in r["history"]]) for r in results], axis=1)
+            name: np.concatenate([np.array([row[name] for row in r["history"]]) for r in every], axis=1)
             for name in names
         }  # (evaluations, seeds)
         self.last, self.last_ten = self.curves["score"][-1], self.curves["score"][-10:].mean(0)  # (seeds,)
@@ -84,12 +106,10 @@ def read(folder: Path) -> dict[tuple[str, str], Cell]:
     for file in sorted(folder.rglob("*.json")):
         try:
             result = json.loads(file.read_text())
-            key = task_of(result), method_of(result)
-            result["history"][0]["score"], result["data"]["origin"], result["ms_per_update"]
+            Cell({file: result})
+            groups.setdefault((task_of(result), method_of(result)), {})[file] = result
         except (ValueError, KeyError, TypeError, IndexError) as error:
-            print(f"{file}: not a result ({type(error).__name__} {error}), left out", file=sys.stderr)
-            continue
-        groups.setdefault(key, []).append(result)
+            print(f"{file}: not a result ({type(error).__name__}: {error}), left out", file=sys.stderr)
     if not groups:
         sys.exit(f"error: {folder} holds no results; benchmark/run.py makes some")
     return {key: Cell(results) for key, results in groups.items()}
@@ -108,13 +128,16 @@ def score(values: np.ndarray | None) -> str:
 
 
 def wide(table: int, cells: dict) -> list[list[str]]:
-    """The paper's table: a row for each of its tasks, its UWAC and BEAR, and last evaluations of ours."""
+    """The paper's table: a row for each of its tasks, its UWAC and BEAR, and of our methods last evaluations and means of
+    the last ten. Where the methods of a task do not share data or length, both are named."""
     methods = list(dict.fromkeys(method for task, method in sorted_keys(cells) if task in paper(table)))
-    rows = [["task", "paper: UWAC", "paper: BEAR", *methods]]
+    rows = [["task", "data", "updates", "paper: UWAC", "paper: BEAR", *methods, *(f"{m}, last ten" for m in methods)]]
     for task, numbers in paper(table).items():
         ours = [cells.get((task, method)) for method in methods]
-        rows.append([task, f"{numbers['UWAC']} ± {numbers['UWAC_std']}", numbers["BEAR"]])
-        rows[-1] += [score(cell and cell.last) for cell in ours]
+        data = " or ".join(dict.fromkeys(cell.data for cell in ours if cell)) or "–"
+        updates = " or ".join(dict.fromkeys(f"{cell.updates:,}" for cell in ours if cell)) or "–"
+        rows.append([task, data, updates, f"{numbers['UWAC']} ± {numbers['UWAC_std']}", numbers["BEAR"]])
+        rows[-1] += [score(cell and cell.last) for cell in ours] + [score(cell and cell.last_ten) for cell in ours]
     return rows
 
 
@@ -177,16 +200,16 @@ def interval(statistic, scores: list[np.ndarray], digits: int) -> str:
 
 
 def aggregates(cells: dict) -> list[list[str]]:
-    """Of every method the interquartile mean over the tasks that all of them share with BEAR, and how likely it is better
-    than BEAR there."""
-    rows = [["method", "tasks", "interquartile mean", "BEAR's there", "probability of improvement on BEAR"]]
+    """The interquartile mean of every method over its tasks, and over those of them that BEAR has results for BEAR's, and
+    how likely the method is better. Methods with different tasks are not to be compared with each other."""
+    rows = [["method", "tasks", "interquartile mean", "tasks of BEAR's", "BEAR's there", "probability of improvement"]]
     for method in dict.fromkeys(method for _, method in sorted_keys(cells)):
-        tasks = [task for task, name in sorted_keys(cells) if name == method and (task, "bear") in cells]
-        if not tasks or method == "bear":
-            continue
-        ours, theirs = ([cells[task, name].last for task in tasks] for name in (method, "bear"))
-        means = [interval(interquartile_mean, scores, 1) for scores in (ours, theirs)]
-        rows.append([method, str(len(tasks)), *means, interval(probability_of_improvement, ours + theirs, 2)])
+        tasks = [task for task, name in sorted_keys(cells) if name == method]
+        rows.append([method, str(len(tasks)), interval(interquartile_mean, [cells[t, method].last for t in tasks], 1)])
+        shared = [task for task in tasks if (task, "bear") in cells and method != "bear"]
+        ours, theirs = ([cells[task, name].last for task in shared] for name in (method, "bear"))
+        rows[-1] += [str(len(shared)), interval(interquartile_mean, theirs, 1)] if shared else ["–", "–"]
+        rows[-1] += [interval(probability_of_improvement, ours + theirs, 2) if shared else "–"]
     return rows
 
 
@@ -213,7 +236,8 @@ def plot(cells: dict, methods: tuple[str, ...], path: Path, names: dict[str, str
                     axes.fill_between(steps, mean - std, mean + std, color=colour, alpha=0.15, linewidth=0)
             axes.set(title=task, xlabel="thousand updates", ylabel=label)
             axes.grid(alpha=0.3)
-    grid[0, 0].legend(frameon=False, fontsize="small")
+    lines = {line.get_label(): line for axes in grid.flat for line in axes.get_lines()}
+    figure.legend(lines.values(), lines, loc="outside upper center", ncols=len(lines), frameon=False, fontsize="small")
     figure.savefig(path, dpi=110)
     return True
 
@@ -225,15 +249,14 @@ def main(args: Args) -> None:
         "# Report",
         "Made by `python benchmark/report.py` from result files alone; its docstring says what is what.",
     ]
-    text += [f"Hardware: {'; '.join(sorted({cell.hardware for cell in cells.values()}))}."]
-    text += ["## Every task and method", markdown(long(cells)), "## Aggregates", markdown(aggregates(cells))]
-    (args.out / "runs.csv").write_text(as_csv(long(cells)))
-    for table, title in ((1, "Table 1: walkers"), (2, "Table 2: Adroit")):
-        rows = wide(table, cells)
-        if len(rows[0]) > 3:
-            text += [f"## {title}", "Last evaluations; – is not run.", markdown(rows)]
-            (args.out / f"table{table}.csv").write_text(as_csv(rows))
-            (args.out / f"table{table}.tex").write_text(latex(rows))
+    text += [f"Hardware: {', '.join(sorted(set.union(*(cell.hardware for cell in cells.values()))))}."]
+    tables = {"runs": ("Every task and method", long(cells)), "aggregates": ("Aggregates", aggregates(cells))}
+    tables |= {"table1": ("Table 1: walkers", wide(1, cells)), "table2": ("Table 2: Adroit", wide(2, cells))}
+    for name, (title, rows) in tables.items():
+        if len(rows[0]) > 5:  # a method has results for it
+            text += [f"## {title}", "– is not run, or does not apply.", markdown(rows)]
+            (args.out / f"{name}.csv").write_text(as_csv(rows))
+            (args.out / f"{name}.tex").write_text(latex(rows))
     both = {"score": "normalized score", "target_q": "mean Q target"}
     for name, (methods, claim) in FIGURES.items():
         if plot(cells, methods, args.out / f"{name}.png", both):

@@ -54,8 +54,8 @@ class Args:
     warmup_steps: int | None = None  # updates on MMD alone (None: the scripts' default)
     cpus: int = 1  # threads of a run; as many runs at once as that leaves room for
     gpus: float = 0.0  # share of a GPU for a run
-    address: str | None = None  # of an existing Ray cluster, "auto" for this machine's; its nodes see the same files
-    retries: int = 2  # more attempts at a run that failed
+    address: str = "local"  # or of an existing Ray cluster, "auto" for this machine's; its nodes see the same files
+    retries: int = 2  # more attempts at a run that failed, or whose node was lost
     dry_run: bool = False  # print the grid and its hours, run nothing
     out: Path = ROOT / "benchmark" / "results" / "grid"  # for the results
     work: Path = ROOT / "runs" / "grid"  # for checkpoints and all else that a run leaves
@@ -87,7 +87,7 @@ def grid(args: Args) -> list[Job]:
                 script, own = METHODS[method]
                 given = own | {name: value for name, value in shared.items() if value is not None}
                 given |= {"env_id": task, "seed": seed, "num_seeds": min(args.seeds_a_run, args.seeds - seed)}
-                module = load(ROOT / script)
+                module = load(str(ROOT / script))
                 try:
                     module.find_dataset(task, None)
                     module.Args(**given)
@@ -97,13 +97,14 @@ def grid(args: Args) -> list[Job]:
     return jobs
 
 
-def load(script: Path | str) -> ModuleType:
+def load(script: str) -> ModuleType:
     """A script as a module: they stand in no package."""
     name = Path(script).stem
-    spec = importlib.util.spec_from_file_location(name, script)
-    module = sys.modules[name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    if getattr(sys.modules.get(name), "__file__", None) != script:
+        spec = importlib.util.spec_from_file_location(name, script)
+        module = sys.modules[name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    return sys.modules[name]
 
 
 def finished(job: Job, out: Path) -> bool:
@@ -115,9 +116,11 @@ def finished(job: Job, out: Path) -> bool:
     return found == json.loads(json.dumps(vars(load(job.script).Args(**json.loads(job.arguments)))))
 
 
-def train(job: Job, work: Path, threads: int) -> dict:
+def train(job: Job, work: Path, threads: int, on_gpu: bool) -> dict:
     """One run, in a folder of its own; returns its result. Goes on from the last checkpoint there, unless its arguments
     were others."""
+    if not on_gpu:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # Ray hides the GPUs of others alone, from those who have one
     (work / job.name).mkdir(parents=True, exist_ok=True)
     os.chdir(work / job.name)
     with open("lock", "w") as lock:
@@ -134,15 +137,21 @@ def train(job: Job, work: Path, threads: int) -> dict:
 
 
 def run(jobs: list[Job], args: Args) -> dict[Job, str]:
-    """All jobs that are not finished, as Ray tasks; returns what failed for good, and why. A task whose node is lost is
-    made again elsewhere by Ray, one that raises an error by this function, both as often as `retries` says."""
+    """All jobs that are not finished, as Ray tasks; returns what failed for good, and why. Raises SystemExit where no node
+    has as many threads and GPUs as a run asks for, because Ray would wait for one."""
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    if not any(node.get("CPU", 0) >= args.cpus and node.get("GPU", 0) >= args.gpus for node in nodes):
+        sys.exit(f"error: --cpus {args.cpus} --gpus {args.gpus}: more than any node of {args.address} has")
     args.out.mkdir(parents=True, exist_ok=True)
     todo, failed = [job for job in jobs if not finished(job, args.out)], {}
     print(f"{len(jobs)} runs, {len(jobs) - len(todo)} of them finished before")
-    task = ray.remote(max_calls=1, num_cpus=args.cpus, num_gpus=args.gpus, max_retries=args.retries)(
-        train
-    )  # a process each
-    waiting = {task.remote(job, args.work.resolve(), args.cpus): (job, 0) for job in todo}
+    # A process for each run, and no attempts of Ray's own: they are counted here.
+    remote = ray.remote(max_calls=1, num_cpus=args.cpus, num_gpus=args.gpus, max_retries=0)(train)
+
+    def start(job: Job) -> ray.ObjectRef:
+        return remote.remote(job, args.work.resolve(), args.cpus, args.gpus > 0)
+
+    waiting = {start(job): (job, 0) for job in todo}
     bar = tqdm(total=len(todo), unit="runs", disable=None)
     while waiting:
         (done,), _ = ray.wait([*waiting])
@@ -154,7 +163,7 @@ def run(jobs: list[Job], args: Args) -> dict[Job, str]:
             why = f"{type(cause).__name__}: {cause}"
             if attempts < args.retries:
                 print(f"{job.name}: {why}; once more", file=sys.stderr)
-                waiting[task.remote(job, args.work.resolve(), args.cpus)] = (job, attempts + 1)
+                waiting[start(job)] = (job, attempts + 1)
             else:
                 failed[job] = why
             continue
@@ -167,37 +176,53 @@ def run(jobs: list[Job], args: Args) -> dict[Job, str]:
     return failed
 
 
-def hours(job: Job) -> float:
+def hours(job: Job, args: Args) -> float:
     """Of the job's updates, by a few of them on random data here; what evaluations take is not in it."""
-    script = load(job.script)
-    args = script.Args(**json.loads(job.arguments))
-    envs = script.make_envs(args.env_id, 1)
+    script, device = load(job.script), torch.device("cuda" if args.gpus else "cpu")
+    settings = script.Args(**json.loads(job.arguments))
+    envs = script.make_envs(settings.env_id, 1)
     D, A = envs.single_observation_space.shape + envs.single_action_space.shape
     shapes = {"obs": (1000, D), "action": (1000, A), "reward": (1000,), "next_obs": (1000, D), "done": (1000,)}
     dataset = {name: np.random.default_rng(0).random(shape, np.float32) for name, shape in shapes.items()}
-    agent = script.Agent(args, dataset, torch.device("cuda" if torch.cuda.is_available() else "cpu"))
-    agent.update()
-    start = time.perf_counter()
-    for _ in range(3):
-        agent.update()
+    agent = script.Agent(settings, dataset, device)
+    update, count = (agent.graphed_updates().__next__, 100) if args.gpus else (agent.update, 3)
+    for _ in range(4 if args.gpus else 1):  # until a graph is recorded
+        update()
     float(agent.step)  # waits for a GPU
-    return (time.perf_counter() - start) / 3 * args.total_steps / 3600
+    start = time.perf_counter()
+    for _ in range(count):
+        update()
+    float(agent.step)
+    return (time.perf_counter() - start) / count * settings.total_steps / 3600
+
+
+def print_plan(jobs: list[Job], args: Args) -> None:
+    torch.set_num_threads(args.cpus)
+    cost, left = {}, 0.0
+    for job in jobs:
+        if finished(job, args.out):
+            print(f"{job.name}: finished")
+            continue
+        key = job.task, job.method, json.loads(job.arguments)["num_seeds"]
+        cost[key] = cost[key] if key in cost else hours(job, args)
+        left += cost[key]
+        print(f"{job.name}: {cost[key]:.2f} h")
+    at_once = max(
+        1, min(os.cpu_count() // args.cpus, int(torch.cuda.device_count() / args.gpus) if args.gpus else 10**6)
+    )
+    there = f"{left / at_once:.1f} with the {at_once} at once that this machine has room for"
+    print(f"{len(jobs)} runs, {left:.1f} hours one after another, {there}; without evaluations")
 
 
 def main(args: Args) -> int:
+    if min(args.seeds, args.seeds_a_run, args.cpus) < 1 or args.gpus < 0 or args.retries < 0:
+        sys.exit("error: --seeds, --seeds-a-run and --cpus must be at least 1, --gpus and --retries at least 0")
     jobs = grid(args)
     if args.dry_run:
-        torch.set_num_threads(args.cpus)
-        cost = {}
-        for job in jobs:
-            key = (job.task, job.method)
-            cost[key] = cost.get(key) or hours(job)
-            state = "finished" if finished(job, args.out) else f"{cost[key]:.2f} h"
-            print(f"{job.name}: {state}")
-        left = sum(cost[job.task, job.method] for job in jobs if not finished(job, args.out))
-        print(f"{len(jobs)} runs, {left:.1f} hours one after another, {args.cpus} threads each, without evaluations")
+        print_plan(jobs, args)
         return 0
-    ray.init(address=args.address, include_dashboard=False if args.address is None else None, log_to_driver=False)
+    variables = {name: os.environ[name] for name in ("D4RL_DATASET_DIR",) if name in os.environ}  # for other nodes, too
+    ray.init(address=args.address, log_to_driver=False, runtime_env={"env_vars": variables})
     failed = run(jobs, args)
     ray.shutdown()
     for job, why in failed.items():

@@ -76,6 +76,34 @@ def test_loss_by_hand(critic, monkeypatch):
         assert_close(losses[1][seed], expected)
 
 
+def test_one_mixture_for_all_of_an_update(monkeypatch):
+    """Target, regression and actor see the same random mixture, and Q of the policy is the smaller one's under it."""
+    agent, given, policy = make_agent(uwac, critic="rem", ensemble_size=3), [], []
+    for name in ("q_values", "q_variance"):
+        original = getattr(agent, name)
+
+        def recorded(critic, obs, action, mixture, original=original):
+            given.append(mixture)
+            if critic is agent.critic:
+                policy.append((obs, action))
+            return original(critic, obs, action, mixture)
+
+        monkeypatch.setattr(agent, name, recorded)
+    minimize = agent.minimize
+
+    def minimized(loss, optimizer):
+        if optimizer is agent.actor_optimizer:
+            q = torch.einsum("sckb,sk->scb", agent.q_members(agent.critic, *policy[0]), given[0])
+            policy.append(q.amin(1).mean())
+        minimize(loss, optimizer)
+
+    monkeypatch.setattr(agent, "minimize", minimized)
+    agent.update()
+    assert len(given) == 4 and all(mixture is given[0] for mixture in given)
+    assert len(given[0].unique()) == 3
+    assert agent.read_metrics(1, 1)["policy_q"] == pytest.approx(policy[-1].item())
+
+
 def test_members_differ_and_each_seed_has_its_own():
     agent = make_agent(uwac, critic="ensemble", ensemble_size=3, num_seeds=2)
     obs, action = torch.randn(2, 4, OBS_DIM), torch.randn(2, 4, ACTION_DIM)

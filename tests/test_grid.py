@@ -50,24 +50,50 @@ def test_grid(tmp_path):
         ({"methods": ("bear", "uwca")}, "--methods uwca: not among bear, uwac"),
         ({"tasks": ("dor-human",)}, "no such task; nearest: door-human"),
         ({"total_steps": 0}, "--total-steps 0: must be from 1"),
+        ({"seeds_a_run": 0}, "--seeds-a-run"),
     ],
 )
 def test_wrong_grids_are_refused_before_anything_runs(changes, message, tmp_path):
     with pytest.raises(SystemExit, match=message):
-        run.grid(demo(tmp_path, **changes))
+        run.main(demo(tmp_path, **changes))
 
 
-@pytest.mark.parametrize("method", run.METHODS)
-def test_methods_are_what_their_names_say(method, tmp_path):
+DEFAULT = {
+    "variance": "mc",
+    "weighting": "variance",
+    "beta": 1.6,
+    "weight_clip": 1.5,
+    "dropout": 0.1,
+    "critic": "dropout",
+}
+DEFAULT |= {"spectral_norm": True, "passes": 100, "num_mmd_samples": 10}
+
+
+@pytest.mark.parametrize(
+    "method, differing",
+    {
+        "uwac": {},
+        "uwac-analytic": {"variance": "analytic"},
+        "uwac-code": {"weighting": "exp", "beta": 0.5, "weight_clip": 1.0, "num_mmd_samples": 4},
+        "uwac-std": {"weighting": "std"},
+        "bear+sn": {"weighting": "none", "dropout": 0.0, "variance": "analytic"},
+        "bear+dropout+sn": {"weighting": "none", "variance": "analytic"},
+        "uwac-unweighted": {"weighting": "none", "variance": "analytic"},
+        "uwac-ensemble": {"critic": "ensemble", "dropout": 0.0},
+        "uwac-rem": {"critic": "rem", "dropout": 0.0},
+    }.items(),
+)
+def test_methods_are_what_their_names_say(method, differing, tmp_path):
+    """On Adroit, where spectral norm is UWAC's default."""
     (job,) = run.grid(demo(tmp_path, tasks=("door-human",), methods=(method,), seeds=1))
-    args = run.load(job.script).Args(**json.loads(job.arguments))
-    if method == "bear":
-        assert Path(job.script).name == "bear.py"
-        return
-    assert args.spectral_norm  # on Adroit
-    assert (args.weighting == "none") == (method in ("bear+sn", "bear+dropout+sn", "uwac-unweighted"))
-    assert (args.dropout > 0) == (method not in ("bear+sn", "uwac-ensemble", "uwac-rem"))
-    assert args.critic == {"uwac-ensemble": "ensemble", "uwac-rem": "rem"}.get(method, "dropout")
+    args = vars(run.load(job.script).Args(**json.loads(job.arguments)))
+    assert {name: args[name] for name in DEFAULT} == DEFAULT | differing
+
+
+def test_on_walkers_spectral_norm_is_the_names(tmp_path):
+    jobs = run.grid(demo(tmp_path, tasks=("hopper-random",), methods=tuple(run.METHODS)[1:], seeds=1))
+    found = {job.method: run.load(job.script).Args(**json.loads(job.arguments)).spectral_norm for job in jobs}
+    assert {name for name in found if found[name]} == {"uwac-code", "bear+sn", "bear+dropout+sn"}
 
 
 def test_finished_means_the_same_arguments(tmp_path):
@@ -86,8 +112,8 @@ def test_finished_means_the_same_arguments(tmp_path):
 def test_a_run_that_was_stopped_goes_on(tmp_path, monkeypatch):
     """From its checkpoint, to the same result as an undisturbed one; a finished one is read, not made again."""
     (job,) = run.grid(demo(tmp_path, methods=("bear",), seeds=1))
-    whole = run.train(job, tmp_path / "whole", 1)
-    script, update, calls = run.load(job.script), None, []
+    whole = run.train(job, tmp_path / "whole", 1, True)
+    script, calls = run.load(job.script), []
     update = script.Agent.update
 
     def killed(self):
@@ -96,17 +122,16 @@ def test_a_run_that_was_stopped_goes_on(tmp_path, monkeypatch):
             raise MemoryError
         update(self)
 
-    script.Agent.update = killed
-    monkeypatch.setattr(run, "load", lambda _: script)
+    monkeypatch.setattr(script.Agent, "update", killed)
     with pytest.raises(MemoryError):
-        run.train(job, tmp_path / "killed", 1)
-    assert run.train(job, tmp_path / "killed", 1)["history"] == whole["history"]
+        run.train(job, tmp_path / "killed", 1, True)
+    assert run.train(job, tmp_path / "killed", 1, True)["history"] == whole["history"]
     assert len(calls) == 5 + 3  # the last three after the checkpoint
-    assert run.train(job, tmp_path / "killed", 1)["history"] == whole["history"] and len(calls) == 8
+    assert run.train(job, tmp_path / "killed", 1, True)["history"] == whole["history"] and len(calls) == 8
 
 
 FAKE = """
-import json, pathlib
+import os, pathlib, signal
 from dataclasses import dataclass
 @dataclass
 class Args:
@@ -115,8 +140,11 @@ def main(args):
     tries = pathlib.Path("tries")
     tries.write_text(tries.read_text() + "x" if tries.exists() else "x")
     if len(tries.read_text()) <= args.failures:
+        if args.name == "killed":
+            os.kill(os.getpid(), signal.SIGKILL)
         raise FloatingPointError("critic_loss: not finite")
-    return {"args": vars(args), "dataset": "/somewhere/else/a.hdf5", "last": {"mean": 1.0}, "tries": len(tries.read_text())}
+    found = {"tries": len(tries.read_text()), "gpus": os.environ.get("CUDA_VISIBLE_DEVICES")}
+    return {"args": vars(args), "dataset": "/somewhere/else/a.hdf5", "last": {"mean": 1.0}} | found
 """
 
 
@@ -131,20 +159,24 @@ def test_failed_runs_are_tried_again_and_reported(local_ray, tmp_path, capsys):
     (tmp_path / "fake.py").write_text(FAKE)
     jobs = [
         Job("a", name, 0, str(tmp_path / "fake.py"), json.dumps({"name": name, "failures": failures}))
-        for name, failures in (("good", 0), ("shaky", 1), ("hopeless", 9))
+        for name, failures in (("good", 0), ("shaky", 1), ("hopeless", 9), ("killed", 9))
     ]
     args = Args(out=tmp_path / "out", work=tmp_path / "work", retries=2)
-    failed = run.run(jobs, args)
-    assert {job.method: why for job, why in failed.items()} == {
-        "hopeless": "FloatingPointError: critic_loss: not finite"
-    }
+    failed = {job.method: why for job, why in run.run(jobs, args).items()}
+    assert failed.pop("hopeless") == "FloatingPointError: critic_loss: not finite"
+    assert failed.pop("killed").startswith("WorkerCrashedError") and not failed
     results = {file.stem: json.loads(file.read_text()) for file in (tmp_path / "out").glob("*.json")}
     assert {name: result["tries"] for name, result in results.items()} == {"a__good__0": 1, "a__shaky__0": 2}
-    assert results["a__good__0"]["method"] == "good" and results["a__good__0"]["dataset"] == "a.hdf5"
-    assert (tmp_path / "work" / "a__hopeless__0" / "tries").read_text() == "xxx"
-    assert set(run.run(jobs[:2], args)) == set()  # all there: nothing is tried once more
+    good = results["a__good__0"]
+    assert good["method"] == "good" and good["dataset"] == "a.hdf5" and good["gpus"] == ""
+    for name in ("hopeless", "killed"):
+        assert (tmp_path / "work" / f"a__{name}__0" / "tries").read_text() == "xxx"
+    capsys.readouterr()
+    assert not run.run(jobs[:2], args)  # all there: nothing is tried once more
     assert (tmp_path / "work" / "a__good__0" / "tries").read_text() == "x"
-    assert capsys.readouterr().out.splitlines()[-1].startswith("2 runs, 2 of them finished before")
+    assert capsys.readouterr().out.startswith("2 runs, 2 of them finished before")
+    with pytest.raises(SystemExit, match="--cpus 64 --gpus 0.0: more than any node of local has"):
+        run.run(jobs, Args(cpus=64))
 
 
 def test_dry_run_prints_the_grid_and_runs_nothing(tmp_path, capsys):
@@ -154,6 +186,9 @@ def test_dry_run_prints_the_grid_and_runs_nothing(tmp_path, capsys):
     assert list(hours) == [f"door-demo__{method}__{seed}" for seed in (0, 1) for method in ("bear", "uwac-analytic")]
     assert all(1 < value < 1000 for value in hours.values())
     assert last.startswith("4 runs, ") and float(last.split()[2]) == pytest.approx(sum(hours.values()), abs=0.2)
+    at_once = int(last.split("the ")[1].split()[0])
+    assert at_once == os.cpu_count()
+    assert float(last.split(", ")[2].split()[0]) == pytest.approx(sum(hours.values()) / at_once, abs=0.2)
     assert not (tmp_path / "out").exists() and not (tmp_path / "work").exists()
 
 
@@ -171,24 +206,27 @@ def test_two_nodes_of_which_one_is_lost(tmp_path):
         command = [sys.executable, run.__file__, *words.split(), *folders]
         driver = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         end = time.time() + 240
-        while len([*tmp_path.glob("work/*/runs/*/checkpoint.pt")]) < 2 and time.time() < end and driver.poll() is None:
-            time.sleep(0.2)
-        begun = [*tmp_path.glob("work/*/runs/*/checkpoint.pt")]
+        while len(at_work(tmp_path)) < 2 and time.time() < end and driver.poll() is None:
+            time.sleep(0.1)
         cluster.remove_node(second, allow_graceful=False)
         out, _ = driver.communicate(timeout=400)
     finally:
         driver.kill()
         cluster.shutdown()
     assert driver.returncode == 0, out
-    assert len(begun) >= 2  # both nodes were at work
     results = {file.stem: json.loads(file.read_text()) for file in tmp_path.glob("out/*.json")}
     assert sorted(results) == [f"door-demo__bear__{seed}" for seed in range(4)]
     assert out.count(": score ") == 4
-    for name, result in results.items():
-        assert len([*tmp_path.glob(f"work/{name}/runs/*")]) == 1
-        assert [row["step"] for row in result["history"]] == [10, 20, 30, 40]
-    for name in {file.parts[-4] for file in begun[:2]}:  # one of them was lost
-        assert results[name]["history"] == alone(name, tmp_path)["history"]
+    writers = {name: len([*tmp_path.glob(f"work/{name}/runs/*/events*")]) for name in results}
+    (lost,) = (name for name in writers if writers[name] > 1)  # one began again where it was
+    assert all(len([*tmp_path.glob(f"work/{name}/runs/*")]) == 1 for name in results)
+    assert results[lost]["history"] == alone(lost, tmp_path)["history"]
+
+
+def at_work(tmp_path):
+    """Runs that have a checkpoint and no result."""
+    runs = [file.parent for file in tmp_path.glob("work/*/runs/*/checkpoint.pt")]
+    return [folder for folder in runs if not (folder / "result.json").exists()]
 
 
 def alone(name, tmp_path):

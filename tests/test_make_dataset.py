@@ -4,6 +4,7 @@ import copy
 import json
 import shutil
 import sys
+from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
 
@@ -54,7 +55,7 @@ def test_a_set_read_by_h5py_alone_and_by_both_scripts(trained, kind, monkeypatch
     inside = np.setdiff1d(np.arange(about["steps"]), ends)
     assert (arrays["next_observations"][inside] == arrays["observations"][inside + 1]).all()
     assert not (arrays["terminals"] & arrays["timeouts"]).any()
-    assert about["environment"] == "Hopper-v4" and "mujoco 4.0.0" in about["versions"]
+    assert about["environment"] == "Hopper-v4" and f"mujoco {version('mujoco')}" in about["versions"]
     monkeypatch.setenv("D4RL_DATASET_DIR", str(trained))
     for script in (bear, uwac):
         source, _ = script.find_dataset(f"hopper-{kind}", None)
@@ -83,18 +84,26 @@ def replay(env, arrays, episodes, set_to):
         obs = set_to(env, state)
         for i in range(begin, end + 1):
             assert (np.float32(obs) == arrays["observations"][i]).all()
-            obs, reward, *_ = env.step(arrays["actions"][i])
-            assert np.float32(reward) == arrays["rewards"][i]
+            obs, reward, terminated, *_ = env.step(arrays["actions"][i])
+            assert np.float32(reward) == arrays["rewards"][i] and terminated == arrays["terminals"][i]
 
 
 def test_replay_buffer_is_what_the_training_saw(trained):
-    """From the first step on and in order, up to the medium policy; as the random policy begins."""
+    """From its first step on, in order, up to the medium policy: the first episode's state and its first actions are the
+    random policy's, and the policy of that step is the medium one."""
     arrays, about = read(trained / "hopper-medium-replay-rebuilt.hdf5")
+    folder = trained / "training" / "hopper-0"
+    first, _ = gym.make("Hopper-v4").reset(seed=int(np.random.default_rng([0, 0]).integers(2**31)))
+    assert (arrays["observations"][0] == first.astype(np.float32)).all()
+    actor, _ = make_dataset.load_policy(str(folder / "0.npz"), None, 0)
+    with torch.no_grad():
+        mean, log_std = actor(torch.as_tensor(arrays["observations"][:600]))
+        noise = (torch.as_tensor(arrays["actions"][:600]).atanh() - mean) / log_std.exp()
+    assert abs(noise.mean()) < 0.1 and abs(noise.std() - 1) < 0.05
     for name, array in arrays.items():
-        raw = np.load(trained / "training" / "hopper-0" / f"{name.replace('/', '_')}.npy")
+        raw = np.load(folder / f"{name.replace('/', '_')}.npy")
         assert (raw[: len(array) - 1] == array[:-1]).all()
-    medium = np.load(trained / "training" / "hopper-0" / "hopper-medium.npz")
-    snapshot = np.load(trained / "training" / "hopper-0" / f"{about['steps']}.npz")
+    medium, snapshot = (np.load(folder / f"{name}.npz") for name in ("hopper-medium", about["steps"]))
     assert all((medium[name] == snapshot[name]).all() for name in medium.files)
 
 
@@ -105,11 +114,23 @@ def test_medium_expert_is_both_halves(trained):
         assert (both[:350] == medium[:350]).all() and (both[350:] == expert[:350]).all()
 
 
-def test_choice_of_policies_by_hand():
-    """Best 610, random -290: a third of the way is 10. What comes after the best is no medium."""
+@pytest.mark.parametrize(
+    "later, medium",
+    [
+        (
+            [[100, -90.0], [200, 40.0], [300, 11.0], [400, 610.0]],
+            200,
+        ),  # first beyond 10, and nearer than what came before
+        ([[100, -90.0], [200, 0.0], [300, 300.0], [400, 610.0], [500, 10.0]], 200),  # the one before is nearer
+        ([[100, 610.0], [200, 10.0]], 100),
+        ([[100, -300.0], [200, -310.0]], 100),  # nothing learned
+    ],
+)
+def test_choice_of_policies_by_hand(later, medium):
+    """Best 610, random -290: a third of the way is 10. A collapse later on is no medium."""
     training = make_dataset.Training.__new__(make_dataset.Training)
-    training.history = [[0, -290.0], [100, 90.0], [200, -80.0], [300, 40.0], [400, 610.0], [500, 11.0]]
-    assert training.choose() == {"medium": 300, "expert": 400}
+    training.history = [[0, -290.0], *later]
+    assert training.choose() == {"medium": medium, "expert": max(later, key=lambda row: row[1])[0]}
 
 
 def test_episodes_come_in_their_order_however_many_environments_there_are():
@@ -144,7 +165,8 @@ class Aim(gym.Env):
         return np.zeros(1, np.float32), -float((action[0] - 1) ** 2), True, False, {}
 
 
-gym.register("Aim-v0", Aim)
+gym.register("Aim-v0", Aim, max_episode_steps=1)
+gym.register("Endless-v0", Aim)
 
 
 def test_sac_learns(tmp_path):
@@ -154,6 +176,18 @@ def test_sac_learns(tmp_path):
     (_, before), (_, after) = training.history
     assert before < -1.5 and after > -0.4
     assert training.agent.log_alpha < 0  # less random than at first
+
+
+def test_medium_is_a_third_of_expert(tmp_path):
+    """Of the way from random, by the returns that the files' own rewards add up to."""
+    sizes = {"steps": 1000, "train_steps": 900, "learning_starts": 200, "eval_every": 10, "eval_episodes": 100}
+    make_dataset.main(Args(env="Aim-v0", folder=tmp_path, **sizes))
+    mean = {}
+    for kind in KINDS:
+        arrays, _ = read(tmp_path / f"Aim-v0-{kind}-rebuilt.hdf5")
+        mean[kind] = make_dataset.returns_of(arrays).mean()
+    assert 0.15 < (mean["medium"] - mean["random"]) / (mean["expert"] - mean["random"]) < 0.55
+    assert mean["medium-expert"] == pytest.approx((mean["medium"] + mean["expert"]) / 2, abs=0.1)
 
 
 def test_sac_step_by_hand():
@@ -225,10 +259,13 @@ def test_a_killed_training_goes_on_as_if_it_had_not_been(tmp_path, monkeypatch):
         assert (killed.buffer[name] == whole.buffer[name]).all()
     for mine, others in zip(killed.agent.critics.parameters(), whole.agent.critics.parameters()):
         assert (mine == others).all()
+    with pytest.raises(InputError, match="another process trains there"):
+        make_dataset.Training(args, tmp_path / "killed")
+    killed.lock.close()
     with pytest.raises(InputError, match="eval_every 100 -> 50"):
         make_dataset.Training(Args(**vars(args) | {"eval_every": 50}), tmp_path / "killed")
     (tmp_path / "killed" / "checkpoint.pt").write_bytes(b"not one")
-    with pytest.raises(InputError, match="--overwrite begins again"):
+    with pytest.raises(InputError, match="without its folder a training begins again"):
         make_dataset.Training(args, tmp_path / "killed")
 
 
@@ -242,7 +279,11 @@ def test_cloned_set(tmp_path):
         for name in ("observations", "actions", "rewards", "terminals", "timeouts"):
             theirs = np.resize(file[name][()], (5500, *file[name].shape[1:]))
             assert (arrays[name][5500:-1] == theirs[:-1]).all()
-    assert np.isnan(arrays["next_observations"][5500:]).all() and np.isfinite(arrays["infos/qpos"][:5500]).all()
+    ends = arrays["terminals"] | arrays["timeouts"]
+    following = arrays["next_observations"]
+    assert (following[:-1] == arrays["observations"][1:])[~ends[:-1]].all()
+    assert np.isfinite(following[:5500]).all() and np.isnan(following[5500:-1][ends[5500:-1]]).all()
+    assert np.isfinite(arrays["infos/qpos"][:5500]).all() and np.isnan(arrays["infos/qpos"][5500:]).all()
     assert arrays["timeouts"][5499] and arrays["timeouts"][-1] and "door-demo.hdf5" in about["policy"]
     actor, read_demos = make_dataset.clone(Args(env="AdroitHandDoor-v1", demos=demos, clone_steps=400))
     obs, action = (torch.as_tensor(read_demos[name]) for name in ("observations", "actions"))
@@ -271,7 +312,9 @@ def test_policy_of_a_run(tmp_path):
     with torch.no_grad():
         mean, _ = actor(torch.as_tensor(arrays["observations"]).expand(2, -1, -1))
     assert_close(torch.as_tensor(arrays["actions"]), mean[0].tanh(), rtol=1e-4, atol=1e-5)
-    assert about["policy"] == "means of policy" and list(np.flatnonzero(arrays["timeouts"])) == [199, 249]
+    assert about["policy"] == f"means of policy ({tmp_path / 'policy.pt'})" and list(
+        np.flatnonzero(arrays["timeouts"])
+    ) == [199, 249]
 
 
 def test_pen_ends_where_it_falls_and_after_100_steps(tmp_path):
@@ -296,12 +339,25 @@ class Hostile:
         ("--env Hoper-v4", "--env Hoper-v4: no such environment"),
         ("--env CartPole-v1", "its actions are Discrete"),
         ("--env CartPole-v1 --policy random", "its actions are Discrete"),
-        ("--env Hopper-v4 --policy FILE", "does not fit Hopper-v4 (it takes 17 numbers, an observation has 11)"),
+        ("--env Endless-v0", "have no limit of steps"),
+        ("--env Hopper-v4 --policy FILE", "does not fit Hopper-v4 (another task)"),
+        ("--env Pendulum-v1 --policy FILE", "does not fit Pendulum-v1 (it takes 17 numbers and gives 6, not 3 and 1)"),
+        ("--env Walker2d-v4 --policy FILE", "does not fit Walker2d-v4 (another task)"),
+        ("--env Walker2d-v4 --policy hopper-random", "made for Hopper-v4, not for Walker2d-v4"),
+        ("--policy hopper", "not a policy"),
+        ("--policy imports.npz", "would import a module"),
+        ("--policy hopper-random --steps 0", "--steps 0: must be from 2"),
+        ("--env Hopper-v4 --eval-every 0", "--eval-every 0: must be from 1"),
+        ("--policy hopper-random --seed -1", "--seed -1: must be from 0"),
         ("--policy nowhere.npz", "not a policy (shipped: TASK-random"),
         ("--policy pickle.npz", "not a policy"),
         ("--policy hopper-random --folder /proc/no", "--folder /proc/no: cannot be written"),
         ("--policy walker2d-random", "walker2d-random-rebuilt.hdf5 exists; --overwrite replaces it"),
-        ("--env Hopper-v4 --minari-id a/b-v0", "needs KIND in it"),
+        ("--env Hopper-v4 --minari-id rebuilt/b-v0", "needs KIND in it"),
+        ("--policy hopper-random --minari-id D4RL/hopper/random-v0", "must be rebuilt/TASK/KIND-v0"),
+        ("--policy hopper-random --minari-id rebuilt/hopper", "must be rebuilt/TASK/KIND-v0"),
+        ("--policy hopper-random --minari-id rebuilt/there-v0", "rebuilt/there-v0: exists"),
+        ("--env AdroitHandDoor-v1 --demos nan.hdf5", "actions is empty, or has NaN"),
         ("--env AdroitHandDoor-v1 --demos walker2d-random-rebuilt.hdf5", "not demonstrations in D4RL's format for"),
         ("--env AdroitHandDoor-v1 --demos nowhere.hdf5", "not demonstrations in D4RL's format for"),
     ],
@@ -309,14 +365,21 @@ class Hostile:
 def test_bad_input_is_one_line_and_leaves_nothing(words, message, tmp_path, monkeypatch, capsys):
     make_dataset.random_policy("HalfCheetah-v4", 0).save(tmp_path / "FILE.npz", "HalfCheetah-v4")
     np.savez(tmp_path / "pickle.npz", env="Hopper-v4", w0=np.array([Hostile()], object), b0=np.zeros(1))
+    np.savez(tmp_path / "imports.npz", env="this:Hopper-v4", w0=np.zeros((6, 11)), b0=np.zeros(6))
     (tmp_path / "walker2d-random-rebuilt.hdf5").write_bytes(b"mine")
+    with h5py.File(tmp_path / "nan.hdf5", "w") as file:
+        sizes = {"observations": (3, 39), "actions": (3, 28), "rewards": 3, "terminals": 3, "timeouts": 3}
+        file.update({name: np.full(size, np.nan if name == "actions" else 0.0) for name, size in sizes.items()})
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "minari"))
+    (tmp_path / "minari" / "rebuilt" / "there-v0").mkdir(parents=True)
     before = sorted(tmp_path.iterdir())
     monkeypatch.chdir(tmp_path)
-    words = words.replace("FILE", "FILE.npz") + ("" if "--folder" in words else " --folder .") + " --steps 300"
+    words = words.replace("FILE", "FILE.npz") + ("" if "--folder" in words else " --folder .")
+    words += "" if "--steps" in words else " --steps 300"
     assert command_line(make_dataset, words, monkeypatch) == 2
     *_, line = capsys.readouterr().err.splitlines()
     assert line.startswith("error: ") and message in line
-    assert sorted(tmp_path.iterdir()) == before
+    assert sorted(tmp_path.iterdir()) == before and "this" not in sys.modules
     assert (tmp_path / "walker2d-random-rebuilt.hdf5").read_bytes() == b"mine"
 
 
@@ -343,6 +406,10 @@ def test_minari_set(tmp_path, monkeypatch):
     make_dataset.main(Args(policy=("hopper-random",), folder=tmp_path, steps=300, minari_id=name))
     ours = uwac.load_dataset(tmp_path / "hopper-random-rebuilt.hdf5", 11, 3, 1000)
     minaris = uwac.load_dataset("rebuilt/hopper/random-v0", 11, 3, 1000)
+    args = uwac.Args(env_id="rebuilt/hopper/random-v0")
+    assert uwac.dataset_origin(args.env_id, args) == {"origin": "rebuilt"}
+    args.env_id = "D4RL/door/human-v2"
+    assert uwac.dataset_origin(args.env_id, args) == {"origin": "Minari"}
     assert all((ours[name] == minaris[name]).all() for name in ours)
 
 
@@ -359,7 +426,7 @@ SHORT = {"total_steps": 1, "eval_episodes": 1, "eval_candidates": 1, "batch_size
 
 def test_a_rebuilt_set_is_found_and_called_so(cache, script, capsys):
     result = script.main(script.Args(env_id="hopper-random", **SHORT))
-    assert result["data"]["origin"] == "rebuilt" and result["data"]["policy"] == "samples of random"
+    assert result["data"]["origin"] == "rebuilt" and result["data"]["policy"] == "samples of random (hopper-random)"
     assert "hopper-random-rebuilt.hdf5 (rebuilt)" in capsys.readouterr().out
     saved = json.loads(next(cache.glob("runs/*/result.json")).read_text())
     assert saved["data"] == result["data"]
@@ -369,11 +436,15 @@ def test_a_rebuilt_set_is_never_taken_for_d4rls(cache, script):
     rebuilt = cache / "hopper-random-rebuilt.hdf5"
     assert script.find_dataset("hopper-random", None)[0] == rebuilt
     for name in ("hopper-random-v0", "hopper-random-v2"):  # these are D4RL's, so they are downloaded
+        shutil.copy(rebuilt, cache / f"{name}-rebuilt.hdf5")
         assert script.find_dataset(name, None)[0].name == Path(script.task_files()[name]).name
     shutil.copy(rebuilt, cache / "hopper_random.hdf5")  # D4RL's own goes first, if it is that
     source, _ = script.find_dataset("hopper-random", None)
     assert source == cache / "hopper_random.hdf5"
     args = script.Args(env_id="hopper-random")
+    assert script.dataset_origin(source, args)["origin"] == "rebuilt"
+    with h5py.File(source, "r+") as file:
+        file["metadata"].attrs["origin"] = "D4RL"  # does not help
     assert script.dataset_origin(source, args)["origin"] == "rebuilt"
     with h5py.File(source, "r+") as file:
         del file["metadata"]

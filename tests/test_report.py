@@ -22,7 +22,8 @@ def result(task="door-human", method="bear", scores=((10.0,), (20.0,)), seed=0, 
     for row in history:
         row["target_q"] = [s / 2 for s in row["score"]]
         row |= {} if method == "bear" else {"ood_auroc": [0.25] * len(row["score"])}
-    args = {"env_id": task, "seed": seed, "num_seeds": len(scores[0]), "total_steps": 36_000, "beta": 1.6} | changes
+    args = {"env_id": task, "seed": seed, "num_seeds": len(scores[0]), "total_steps": 36_000, "beta": 1.6}
+    args |= {"critic": "dropout", "dropout": 0.1} | changes
     found = {"task": task, "algorithm": "bear", "method": method, "data": {"origin": "D4RL"}, "args": args}
     return found | {"history": history, "hardware": "CPU, 1 threads", "ms_per_update": 100.0}
 
@@ -56,32 +57,44 @@ def test_a_single_seed_has_no_deviation_and_no_interval(tmp_path):
     save(tmp_path, result(), result(method="uwac", scores=[(30.0,)]))
     cells = report.read(tmp_path)
     assert report.score(cells["door-human", "bear"].last) == "20.0"
-    assert report.aggregates(cells)[1] == ["uwac", "1", "30.0", "20.0", "1.00"]
+    assert report.aggregates(cells)[1:] == [
+        ["bear", "1", "20.0", "–", "–", "–"],
+        ["uwac", "1", "30.0", "1", "20.0", "1.00"],
+    ]
 
 
-def test_tables_as_in_the_paper(tmp_path, capsys):
-    """Every task of the paper has its row; what was not run is a dash; versions do not split a task."""
+def test_tables_as_in_the_paper(tmp_path):
+    """Every task of the paper has its row; what was not run is a dash; versions do not split a task; data are named."""
     (tmp_path / "in").mkdir()
-    two = [result("door-human-v1", scores=[(1.0, 2.0)]), result("door-human-v1", "uwac", scores=[(3.0, 5.0)])]
-    save(tmp_path / "in", *two, result("hopper-medium", "uwac", scores=[(50.0,)]))
+    bear, uwac = (
+        result("door-human-v1", method, scores=[(1.0 + i, 1.0), (1.0 + i, 2.0 + 2 * i)])
+        for i, method in enumerate(("bear", "uwac"))
+    )
+    rebuilt = result("hopper-medium", "uwac", scores=[(50.0,)]) | {"data": {"origin": "rebuilt", "seed": 3}}
+    save(tmp_path / "in", bear, uwac, rebuilt)
     report.main(report.Args(tmp_path / "in", tmp_path / "out"))
     with open(tmp_path / "out" / "table2.csv") as file:
         rows = {row["task"]: row for row in csv.DictReader(file)}
     assert len(rows) == 12
-    door = {"task": "door-human", "paper: UWAC": "10.7 ± 5.5", "paper: BEAR": "-0.3", "bear": "1.5 ± 0.7"}
-    assert rows["door-human"] == door | {"uwac": "4.0 ± 1.4"}
-    assert rows["pen-human"] == {
-        "task": "pen-human", "paper: UWAC": "65.0 ± 3.0", "paper: BEAR": "-1.0", "bear": "–", "uwac": "–"
-    }  # fmt: skip
+    door = {
+        "task": "door-human",
+        "data": "D4RL",
+        "updates": "36,000",
+        "paper: UWAC": "10.7 ± 5.5",
+        "paper: BEAR": "-0.3",
+    }
+    door |= {"bear": "1.5 ± 0.7", "uwac": "3.0 ± 1.4", "bear, last ten": "1.2 ± 0.4", "uwac, last ten": "2.2 ± 0.4"}
+    assert rows["door-human"] == door
+    assert {*rows["pen-human"].values()} == {"pen-human", "65.0 ± 3.0", "-1.0", "–"}
     with open(tmp_path / "out" / "table1.csv") as file:
         rows = {row["task"]: row for row in csv.DictReader(file)}
-    assert len(rows) == 15 and rows["hopper-medium"]["uwac"] == "50.0"
-    assert r"door-human & 10.7 $\pm$ 5.5 & -0.3 & 1.5 $\pm$ 0.7 & 4.0 $\pm$ 1.4 \\" in (
-        tmp_path / "out" / "table2.tex"
-    ).read_text().replace("  ", " ")
+    assert len(rows) == 15 and rows["hopper-medium"]["uwac"] == "50.0" and rows["hopper-medium"]["data"] == "rebuilt"
+    row = r"door-human & D4RL & 36,000 & 10.7 $\pm$ 5.5 & -0.3 & 1.5 $\pm$ 0.7 & 3.0 $\pm$ 1.4 & 1.2 $\pm$ 0.4 & 2.2 $\pm$ 0.4 \\"
+    assert row in (tmp_path / "out" / "table2.tex").read_text()
     text = (tmp_path / "out" / "report.md").read_text()
-    assert "| door-human | 10.7 ± 5.5 | -0.3 | 1.5 ± 0.7 | 4.0 ± 1.4 |" in text and "training.png" in text
-    assert "| door-human | D4RL | uwac | 2 | 36,000 | 0.50 | 4.0 ± 1.4 | 4.0 ± 1.4 | 2.0 ± 0.7 | 0.25 |" in text
+    assert "| " + " | ".join(door.values()) + " |" in text and "training.png" in text
+    assert "| door-human | D4RL | uwac | 2 | 36,000 | 0.50 | 3.0 ± 1.4 | 2.2 ± 0.4 | 1.5 ± 0.7 | 0.25 |" in text
+    assert (tmp_path / "out" / "runs.tex").exists() and (tmp_path / "out" / "aggregates.csv").exists()
 
 
 def test_carried_numbers_are_the_papers():
@@ -96,8 +109,36 @@ def test_carried_numbers_are_the_papers():
 
 def test_different_arguments_are_not_averaged(tmp_path, capsys):
     save(tmp_path, result(), result(seed=1, beta=0.8))
-    with pytest.raises(SystemExit, match="door-human, bear: results of different arguments: beta 1.6 and 0.8"):
+    with pytest.raises(SystemExit, match="0.json and .*1.json: the same task and method with .*: beta 1.6 and 0.8"):
         report.read(tmp_path)
+    other = result(seed=1)
+    other["data"] |= {"seed": "3"}
+    save(tmp_path, result(), other)
+    with pytest.raises(SystemExit, match="seed None and 3"):
+        report.read(tmp_path)
+
+
+def test_a_seed_counts_once(tmp_path):
+    """Neither a copy nor a stack of seeds that holds it makes a second one."""
+    for other in (result(), result(scores=[(1.0, 2.0)], seed=0)):
+        save(tmp_path, result(), other)
+        with pytest.raises(SystemExit, match="0.json and .*1.json: both have seed 0"):
+            report.read(tmp_path)
+
+
+def test_hours_are_of_a_seed_however_they_were_run(tmp_path):
+    """Stacks of 2, 2 and 1 seeds of an hour each: three hours for five seeds."""
+    sizes = ((0, 2), (2, 2), (4, 1))
+    save(tmp_path, *(result(scores=[(1.0,) * n], seed=seed) for seed, n in sizes))
+    assert report.read(tmp_path)["door-human", "bear"].hours == pytest.approx(0.6)
+
+
+def test_no_auroc_where_there_is_no_variance(tmp_path):
+    save(tmp_path, result(method="bear+sn", dropout=0.0), result(method="uwac-rem", dropout=0.0, critic="rem"))
+    rows = [
+        dict(zip(report.long(cells)[0], row)) for cells in [report.read(tmp_path)] for row in report.long(cells)[1:]
+    ]
+    assert {row["method"]: row["ood_auroc"] for row in rows} == {"bear+sn": "–", "uwac-rem": "0.25"}
 
 
 def test_what_is_no_result_is_left_out_and_said(tmp_path, capsys):
@@ -138,7 +179,10 @@ def test_interval_is_over_seeds_within_tasks():
 
 
 def test_figures_show_every_method(tmp_path):
+    """In their colours, in both panels of each task; the legend names those of all tasks."""
     grid = [result(method=m, scores=[(float(i), i + 9.0) for i in range(5)]) for m in ("bear", "uwac", "bear+sn")]
+    grid.append(result("pen-human", "bear+dropout+sn") | {"method": "bear+dropout+sn"})
+    grid.append(result("pen-human", "bear"))
     for i, one in enumerate(grid):
         for row in one["history"]:
             row["score"] = row["target_q"] = [x + 30 * i for x in row["score"]]
@@ -147,9 +191,15 @@ def test_figures_show_every_method(tmp_path):
     labels = {"score": "normalized score", "target_q": "mean Q target"}
     assert report.plot(cells, report.FIGURES["ablations"][0], tmp_path / "a.png", labels)
     image = torch.as_tensor(matplotlib.image.imread(tmp_path / "a.png"))[..., :3]
-    for panel in image.chunk(2, 1):
-        for method in ("uwac", "bear+sn"):
-            colour = torch.tensor([int(report.COLOURS[method][i : i + 2], 16) / 255 for i in (1, 3, 5)])
-            assert ((panel - colour).abs().amax(-1) < 0.02).sum() > 100
+    legend, pen, door = image[:40], *image[40:].chunk(2)  # tasks in the paper's order
+
+    def shows(pixels, method):
+        colour = torch.tensor([int(report.COLOURS[method][i : i + 2], 16) / 255 for i in (1, 3, 5)])
+        return ((pixels - colour).abs().amax(-1) < 0.02).sum() > 20
+
+    for method in ("uwac", "bear+sn"):
+        assert all(shows(panel, method) for panel in door.chunk(2, 1)) and not shows(pen, method)
+    assert all(shows(panel, "bear+dropout+sn") for panel in pen.chunk(2, 1)) and not shows(door, "bear+dropout+sn")
+    assert all(shows(legend, method) for method in report.FIGURES["ablations"][0])
     assert not report.plot(cells, report.FIGURES["ensembles"][0], tmp_path / "b.png", labels)
     assert not (tmp_path / "b.png").exists()
