@@ -403,11 +403,17 @@ class Critic(MLP):
 
     def forward(self, obs: Tensor, action: Tensor, dropout: float = 0.0) -> Tensor:
         """Q: obs (stack, B, D) with action (stack, B, A) -> (stack, B), or action (stack, B, N, A) -> (stack, B, N)."""
-        if (members := len(self.layers[0].bias) // len(obs)) > 1:  # what acts after training: an ensemble's mean
-            each = [x.repeat_interleave(members, 0) for x in (obs, action)]
-            return self(*each, dropout).unflatten(0, (-1, members)).mean(1)
         actions = action.view(*obs.shape[:2], -1, action.shape[-1])
         return super().forward(obs, actions, dropout).view(action.shape[:-1])
+
+
+class Ensemble(Critic):
+    """The mean of K Q functions, K being how many times the stack is as long as the inputs'."""
+
+    def forward(self, obs: Tensor, action: Tensor) -> Tensor:
+        """Q: obs (S, B, D), action (S, B, N, A) -> (S, B, N)."""
+        inputs = [x.repeat_interleave(len(self.layers[0].bias) // len(x), 0) for x in (obs, action)]
+        return super().forward(*inputs).unflatten(0, (len(obs), -1)).mean(1)
 
 
 class Actor(MLP):
@@ -518,9 +524,9 @@ class Agent(nn.Module):
         S, self.num_critics, self.dims = args.num_seeds, 2, (dataset["obs"].shape[1], dataset["action"].shape[1])
         self.actor = Actor(S, *self.dims).to(device)
         self.members = 1 if args.critic == "dropout" else args.ensemble_size  # K
-        stack = S * self.num_critics * self.members
-        self.critic = Critic(stack, *self.dims, spectral_norm=args.spectral_norm).to(device)
-        self.vae, self.q1 = BehaviorVAE(S, *self.dims).to(device), Critic(S * self.members, *self.dims).to(device)
+        self.num_critics *= self.members
+        self.critic = Critic(S * self.num_critics, *self.dims, spectral_norm=args.spectral_norm).to(device)
+        self.vae, self.q1 = BehaviorVAE(S, *self.dims).to(device), Ensemble(S * self.members, *self.dims).to(device)
         self.log_alpha = nn.Parameter(torch.zeros(S, device=device))
         self.target_actor, self.target_critic = copy.deepcopy(self.actor), copy.deepcopy(self.critic)
         self.actor_optimizer = torch.optim.Adam(self.actor.parameters(), args.actor_lr, fused=True, capturable=True)
@@ -531,10 +537,19 @@ class Agent(nn.Module):
         self.metric_sums, self.finite_updates = 0, 0  # (metrics, S)
         torch.empty(8_000_000)  # 32 MB, freed at once: from then on glibc keeps smaller tensors' memory for reuse
 
-    def q_members(self, critic: Critic, obs: Tensor, action: Tensor, dropout: float = 0.0) -> Tensor:
-        """Every critic of every seed, with its members: obs (S, B, D), action (S, B, ..., A) -> (S, C, K, B, ...)."""
-        obs, action = (x.repeat_interleave(self.num_critics * self.members, 0) for x in (obs, action))
-        return critic(obs, action, dropout).unflatten(0, (-1, self.num_critics, self.members))
+    def q_values(self, critic: Critic, obs: Tensor, action: Tensor, dropout: float = 0.0) -> Tensor:
+        """Every critic of every seed: obs (S, B, D), action (S, B, ..., A) -> (S, C, B, ...)."""
+        obs, action = (x.repeat_interleave(self.num_critics, 0) for x in (obs, action))
+        return critic(obs, action, dropout).unflatten(0, (-1, self.num_critics))
+
+    def q_variance(self, critic: Critic, obs: Tensor, action: Tensor) -> Tensor:
+        """Var[Q1] + Var[Q2] of every seed, without gradient: obs (S, B, D), action (S, B, A) -> (S, B)."""
+        inputs, args = [x.repeat_interleave(self.num_critics, 0) for x in (obs, action)], self.args
+        if args.variance == "mc":
+            variance = mc_dropout_variance(critic, *inputs, args.dropout, args.passes)
+        else:
+            variance = analytic_dropout_variance(critic, *inputs, args.dropout)
+        return variance.unflatten(0, (-1, self.num_critics)).sum(1)
 
     def mixture(self, critic: str = "ensemble") -> Tensor:
         """Weights (S, K) of an ensemble's members: equal, or for "rem" uniform random numbers over their sum."""
@@ -542,26 +557,20 @@ class Agent(nn.Module):
         weights = draw(self.args.num_seeds, self.members, device=self.step.device)
         return weights / weights.sum(1, keepdim=True)
 
-    def q_values(self, critic: Critic, obs: Tensor, action: Tensor, mixture: Tensor | None = None) -> Tensor:
-        """Every critic of every seed, of members their mixture (S, K): as q_members, -> (S, C, B, ...)."""
-        mixture = self.mixture() if mixture is None else mixture
-        return torch.einsum("sck...,sk->sc...", self.q_members(critic, obs, action), mixture)
+    @staticmethod
+    def mix(q: Tensor, mixture: Tensor) -> Tensor:
+        """Each critic from its members: q (S, C * K, ...), mixture (S, K) -> (S, C, ...)."""
+        return torch.einsum("sck...,sk->sc...", q.unflatten(1, (-1, mixture.shape[1])), mixture)
 
     @torch.no_grad()
-    def q_variance(self, critic: Critic, obs: Tensor, action: Tensor, mixture: Tensor | None = None) -> Tensor:
-        """Var[Q1] + Var[Q2] of every seed, over dropout or the members in a mixture (S, K): obs (S, B, D), action
-        (S, B, A) -> (S, B). The factor 1 / (1 - sum of squares) makes that of equal members the sample variance."""
-        args, mixture = self.args, self.mixture() if mixture is None else mixture
-        if args.critic != "dropout":
-            q = self.q_members(critic, obs, action)
-            deviation = q - torch.einsum("sckb,sk->scb", q, mixture).unsqueeze(2)
-            return torch.einsum("sckb,sk->sb", deviation.square(), mixture) / (1 - mixture.square().sum(1, True))
-        inputs = [x.repeat_interleave(self.num_critics, 0) for x in (obs, action)]
-        if args.variance == "mc":
-            variance = mc_dropout_variance(critic, *inputs, args.dropout, args.passes)
-        else:
-            variance = analytic_dropout_variance(critic, *inputs, args.dropout)
-        return variance.unflatten(0, (-1, self.num_critics)).sum(1)
+    def uncertainty(self, critic: Critic, obs: Tensor, action: Tensor, mixture: Tensor) -> Tensor:
+        """Var[Q1] + Var[Q2] over dropout, or over members of these weights (S, K): obs (S, B, D), action (S, B, A) ->
+        (S, B). With equal weights it is the sample variance, by the factor 1 / (1 - sum of their squares)."""
+        if self.args.critic == "dropout":
+            return self.q_variance(critic, obs, action)
+        q = self.q_values(critic, obs, action)
+        deviation = q - self.mix(q, mixture).repeat_interleave(self.members, 1)
+        return self.mix(deviation.square(), mixture).sum(1) / (1 - mixture.square().sum(1, keepdim=True))
 
     @torch.no_grad()
     def ood_auroc(self, seed: int) -> np.ndarray:
@@ -570,8 +579,8 @@ class Agent(nn.Module):
             torch.manual_seed(seed)
             index = torch.randperm(len(self.data[0]))[:2000]
             obs, action = (array[index].expand(self.args.num_seeds, -1, -1) for array in self.data[:2])
-            known = self.q_variance(self.critic, obs, action).unsqueeze(1)  # (S, 1, 2000)
-            random = self.q_variance(self.critic, obs, torch.rand_like(action) * 2 - 1).unsqueeze(2)
+            known = self.uncertainty(self.critic, obs, action, self.mixture()).unsqueeze(1)  # (S, 1, 2000)
+            random = self.uncertainty(self.critic, obs, torch.rand_like(action) * 2 - 1, self.mixture()).unsqueeze(2)
         return ((random > known).float() + 0.5 * (random == known)).mean((1, 2)).cpu().numpy()
 
     def update(self) -> None:
@@ -591,17 +600,17 @@ class Agent(nn.Module):
             # Line 5: candidate actions of the target actor.
             candidates = self.target_actor.sample(next_obs, args.num_candidates).tanh()  # (S, B, N, A)
             # Line 6: the best candidate under the lambda-mixture of the target critics.
-            next_q = self.q_values(self.target_critic, next_obs, candidates, mixture)  # (S, C, B, N)
+            next_q = self.mix(self.q_values(self.target_critic, next_obs, candidates), mixture)  # (S, C, B, N)
             y, best = (args.lmbda * next_q.amin(1) + (1 - args.lmbda) * next_q.amax(1)).max(-1)  # (S, B)
             target_q = reward + args.gamma * (1 - done) * y
             # Line 7: the variance of y, which is that at the action where the maximum is attained.
             best_action = candidates.take_along_dim(best[..., None, None], 2).squeeze(2)
-            variance = self.q_variance(self.target_critic, next_obs, best_action, mixture)  # (S, B)
+            variance = self.uncertainty(self.target_critic, next_obs, best_action, mixture)  # (S, B)
             weight = uncertainty_weight(variance, args.beta, args.weight_clip, args.weighting)
         # Line 8: weighted regression of the critics, under dropout; of each member of an ensemble, or of REM's mixture.
-        q = self.q_members(self.critic, obs, action, args.dropout)  # (S, C, K, B)
-        q = torch.einsum("sckb,sk->scb", q, mixture).unsqueeze(2) if args.critic == "rem" else q
-        critic_loss = (weight[:, None, None] * (q - target_q[:, None, None]).square()).mean(3).sum((1, 2))  # (S,)
+        q = self.q_values(self.critic, obs, action, args.dropout)  # (S, C * K, B)
+        q = self.mix(q, mixture) if args.critic == "rem" else q
+        critic_loss = (weight.unsqueeze(1) * (q - target_q.unsqueeze(1)).square()).mean(2).sum(1)  # (S,)
         self.minimize(critic_loss, self.critic_optimizer)
 
         # Line 10: actions of the actor and of the data, before the tanh.
@@ -615,8 +624,8 @@ class Agent(nn.Module):
         mmd_loss = mmd(actor_samples, data_samples, args.mmd_kernel, args.mmd_sigma)  # (S, B)
         # Line 11: the actor maximizes Q, weighted (equation 5), at one of its samples, under the constraint on MMD.
         policy_action = actor_samples[:, :, 0].tanh()
-        policy_q = self.q_values(self.critic, obs, policy_action, mixture).amin(1)  # (S, B)
-        policy_variance = self.q_variance(self.critic, obs, policy_action, mixture)  # (S, B)
+        policy_q = self.mix(self.q_values(self.critic, obs, policy_action), mixture).amin(1)  # (S, B)
+        policy_variance = self.uncertainty(self.critic, obs, policy_action, mixture)  # (S, B)
         policy_weight = uncertainty_weight(policy_variance, args.beta, args.weight_clip, args.weighting)
         use_q = self.step >= args.warmup_steps  # a tensor, not an `if`, so that a graph of the update can hold it
         alpha = self.log_alpha.exp().unsqueeze(1)
@@ -689,8 +698,8 @@ class Agent(nn.Module):
     def policy(self) -> tuple[Actor, Critic]:
         """What acts at evaluation: each seed's actor (S) and its first critic (S * K). It draws no random numbers."""
         for mine, layer in zip(self.q1.layers, self.critic.layers):
-            critics = (x.data.unflatten(0, (-1, self.num_critics, self.members)) for x in (layer.weight, layer.bias))
-            mine.weight.data, mine.bias.data = (x[:, 0].flatten(0, 1).clone() for x in critics)
+            critics = (x.data.unflatten(0, (-1, self.num_critics)) for x in (layer.weight, layer.bias))
+            mine.weight.data, mine.bias.data = (x[:, : self.members].flatten(0, 1).clone() for x in critics)
         return self.actor, self.q1
 
 
@@ -738,7 +747,7 @@ def evaluate_run(args: Args) -> dict:
     with input_errors(f"--evaluate {args.evaluate}: no policy.pt of a run"):
         saved = torch.load(Path(args.evaluate) / "policy.pt", map_location="cpu", weights_only=True)  # runs no code
         env_id, step, actor = saved["env_id"], saved["step"], Actor(*saved["dims"])
-        q1 = Critic(len(saved["critic"]["layers.0.bias"]), *saved["dims"][1:])
+        q1 = Ensemble(len(saved["critic"]["layers.0.bias"]), *saved["dims"][1:])
         actor.load_state_dict(saved["actor"])
         q1.load_state_dict(saved["critic"])
     envs = make_envs(env_id, saved["dims"][0] * args.eval_episodes)

@@ -19,14 +19,15 @@ MEMBERS = torch.tensor([[[1.0, 4.0], [3.0, 7.0], [2.0, 8.0]], [[0.0, 9.0], [2.0,
 
 def with_members(agent, monkeypatch):
     """The target critics' members have these values at the candidates, and those of the second at the best."""
-    q_members = agent.q_members
+    q_values = agent.q_values
 
     def members(critic, obs, action, *dropout):
         if critic is not agent.target_critic:
-            return q_members(critic, obs, action, *dropout)
-        return MEMBERS[None, :, :, None] if action.dim() == 4 else MEMBERS[None, :, :, 1:]
+            return q_values(critic, obs, action, *dropout)
+        values = MEMBERS.flatten(0, 1)  # (C * K, N)
+        return values[None, :, None] if action.dim() == 4 else values[None, :, 1:]
 
-    monkeypatch.setattr(agent, "q_members", members)
+    monkeypatch.setattr(agent, "q_values", members)
 
 
 @pytest.mark.parametrize(
@@ -57,7 +58,7 @@ def test_target_and_variance_by_hand(critic, mixture, value, variance, monkeypat
 def test_loss_by_hand(critic, monkeypatch):
     """Each member of an ensemble learns the same target by itself; of REM their mixture does."""
     agent = make_agent(uwac, critic=critic, ensemble_size=3, num_seeds=2)
-    mixtures, members = record(monkeypatch, agent, "mixture"), record(monkeypatch, agent, "q_members")
+    mixtures, members = record(monkeypatch, agent, "mixture"), record(monkeypatch, agent, "q_values")
     weights, losses = record(monkeypatch, uwac, "uncertainty_weight"), []
     minimize = agent.minimize
     monkeypatch.setattr(agent, "minimize", lambda loss, optimizer: losses.append(loss) or minimize(loss, optimizer))
@@ -66,7 +67,7 @@ def test_loss_by_hand(critic, monkeypatch):
     agent.data[4].fill_(1)  # all end: the target is the reward
     agent.update()
     targets = agent.data[2][:6].expand(2, -1)
-    q = next(x for x in members if x.shape == (2, 2, 3, 6) and x.requires_grad)
+    q = next(x for x in members if x.shape == (2, 6, 6) and x.requires_grad).unflatten(1, (2, 3))
     for seed in range(2):
         expected = 0
         for c in range(2):
@@ -79,27 +80,26 @@ def test_loss_by_hand(critic, monkeypatch):
 def test_one_mixture_for_all_of_an_update(monkeypatch):
     """Target, regression and actor see the same random mixture, and Q of the policy is the smaller one's under it."""
     agent, given, policy = make_agent(uwac, critic="rem", ensemble_size=3), [], []
-    for name in ("q_values", "q_variance"):
+    for name in ("mix", "uncertainty"):
         original = getattr(agent, name)
 
-        def recorded(critic, obs, action, mixture, original=original):
-            given.append(mixture)
-            if critic is agent.critic:
-                policy.append((obs, action))
-            return original(critic, obs, action, mixture)
+        def recorded(*args, original=original):
+            given.append(args[-1])
+            policy.extend(args[:-1] if args[0] is agent.critic else ())
+            return original(*args)
 
         monkeypatch.setattr(agent, name, recorded)
     minimize = agent.minimize
 
     def minimized(loss, optimizer):
         if optimizer is agent.actor_optimizer:
-            q = torch.einsum("sckb,sk->scb", agent.q_members(agent.critic, *policy[0]), given[0])
-            policy.append(q.amin(1).mean())
+            members = agent.q_values(*policy).unflatten(1, (2, 3))
+            policy.append(torch.einsum("sckb,sk->scb", members, given[0]).amin(1).mean())
         minimize(loss, optimizer)
 
     monkeypatch.setattr(agent, "minimize", minimized)
     agent.update()
-    assert len(given) == 4 and all(mixture is given[0] for mixture in given)
+    assert len(given) == 9 and all(mixture is given[0] for mixture in given)
     assert len(given[0].unique()) == 3
     assert agent.read_metrics(1, 1)["policy_q"] == pytest.approx(policy[-1].item())
 
@@ -107,12 +107,12 @@ def test_one_mixture_for_all_of_an_update(monkeypatch):
 def test_members_differ_and_each_seed_has_its_own():
     agent = make_agent(uwac, critic="ensemble", ensemble_size=3, num_seeds=2)
     obs, action = torch.randn(2, 4, OBS_DIM), torch.randn(2, 4, ACTION_DIM)
-    q = agent.q_members(agent.critic, obs, action)
+    q = agent.q_values(agent.critic, obs, action).unflatten(1, (2, 3))
     for index, (s, c, k) in enumerate(np.ndindex(2, 2, 3)):
         expected = net(agent.critic, torch.cat([obs[s], action[s]], -1), index).squeeze(-1)
         assert_close(q[s, c, k], expected)
     assert len(q[:, :, :, 0].detach().flatten().unique()) == 12
-    assert_close(agent.q_variance(agent.critic, obs, action), q.var(2).sum(1))
+    assert_close(agent.uncertainty(agent.critic, obs, action, agent.mixture()), q.var(2).sum(1))
 
 
 def test_variance_of_a_mixture():
@@ -120,10 +120,11 @@ def test_variance_of_a_mixture():
     agent = make_agent(uwac, critic="rem", ensemble_size=3)
     obs, action = torch.randn(1, 4, OBS_DIM), torch.randn(1, 4, ACTION_DIM)
     mixture = torch.tensor([[1 / 6, 2 / 6, 3 / 6]]).double()
-    q = agent.q_members(agent.critic, obs, action).repeat_interleave(torch.tensor([1, 2, 3]), 2)
+    members = agent.q_values(agent.critic, obs, action)
+    q = members.unflatten(1, (2, 3)).repeat_interleave(torch.tensor([1, 2, 3]), 2)
     expected = q.var(2, correction=0).sum(1) / (1 - (1 + 4 + 9) / 36)
-    assert_close(agent.q_variance(agent.critic, obs, action, mixture), expected)
-    assert_close(agent.q_values(agent.critic, obs, action, mixture), q.mean(2))
+    assert_close(agent.uncertainty(agent.critic, obs, action, mixture), expected)
+    assert_close(agent.mix(members, mixture), q.mean(2))
 
 
 def test_mixtures():
@@ -152,7 +153,7 @@ def test_what_acts_is_the_first_critics_mean(monkeypatch):
     agent.update()
     obs, action = torch.randn(2, 4, OBS_DIM), torch.rand(2, 4, 5, ACTION_DIM)
     _, q1 = agent.policy()
-    assert_close(q1(obs, action), agent.q_members(agent.critic, obs, action)[:, 0].mean(1))
+    assert_close(q1(obs, action), agent.q_values(agent.critic, obs, action)[:, :3].mean(1))
 
 
 @pytest.mark.parametrize("critic", ["ensemble", "rem"])
