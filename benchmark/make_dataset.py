@@ -555,8 +555,10 @@ def from_demonstrations(args: Args) -> tuple[str, Sets]:
         own, about = mix(args, args.env, args.steps // 2, ("clone", actor))
         again = np.arange(args.steps - args.steps // 2) % len(demos["rewards"])
         columns = {name: np.full((len(again), *x.shape[1:]), np.nan, x.dtype) for name, x in own.items()}
-        known = {name: demos[name][again].astype(x.dtype) for name, x in columns.items() if name in demos}
-        parts = concatenate(own, end_here(columns | known))
+        for name, array in demos.items():
+            if name in columns and array.shape[1:] == columns[name].shape[1:]:
+                columns[name][:] = array[again]
+        parts = concatenate(own, end_here(columns))
         return parts, f"{about} (mean return {returns_of(own).mean():.1f}), then {args.demos.name} over and over"
 
     return args.env, {"cloned": cloned}
