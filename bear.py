@@ -182,8 +182,8 @@ def find_dataset(env_id: str, dataset_path: str | None) -> tuple[Path | str, str
 def fetch_dataset(address: str, path: Path, *expected: int) -> None:
     """Download into a folder of its own, read it whole (`expected` as for `load_dataset`), and only then move it to
     `path`, so that two downloads at once leave one good file. Raises InputError."""
-    help = "--env-id door-demo and the sets of benchmark/make_dataset.py need no download"
-    with input_errors(f"{address} cannot be fetched into {path.parent}; {help}"):
+    hint = "--env-id door-demo and the sets of benchmark/make_dataset.py need no download"
+    with input_errors(f"{address} cannot be fetched into {path.parent}; {hint}"):
         path.parent.mkdir(parents=True, exist_ok=True)
         pooch.get_logger().setLevel("WARNING")
         with tempfile.TemporaryDirectory(dir=path.parent) as folder:

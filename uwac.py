@@ -138,7 +138,7 @@ class Args(Run, Evaluation, Uwac, Bear, Task):
                 raise InputError(f"--{name.replace('_', '-')} {value}: must be from {low} to {high}")
         if self.mmd_kernel == "auto":
             self.mmd_kernel = "laplacian" if task_name(self.env_id) in ("hopper", "walker2d") else "gaussian"
-        self.dropout *= self.critic == "dropout"
+        self.dropout *= self.critic == "dropout"  # members of an ensemble differ without it
         if self.spectral_norm is None:
             self.spectral_norm = task_name(self.env_id) in ("pen", "hammer", "door", "relocate")
 
@@ -199,8 +199,8 @@ def find_dataset(env_id: str, dataset_path: str | None) -> tuple[Path | str, str
 def fetch_dataset(address: str, path: Path, *expected: int) -> None:
     """Download into a folder of its own, read it whole (`expected` as for `load_dataset`), and only then move it to
     `path`, so that two downloads at once leave one good file. Raises InputError."""
-    help = "--env-id door-demo and the sets of benchmark/make_dataset.py need no download"
-    with input_errors(f"{address} cannot be fetched into {path.parent}; {help}"):
+    hint = "--env-id door-demo and the sets of benchmark/make_dataset.py need no download"
+    with input_errors(f"{address} cannot be fetched into {path.parent}; {hint}"):
         path.parent.mkdir(parents=True, exist_ok=True)
         pooch.get_logger().setLevel("WARNING")
         with tempfile.TemporaryDirectory(dir=path.parent) as folder:
@@ -524,7 +524,7 @@ class Agent(nn.Module):
         S, self.num_critics, self.dims = args.num_seeds, 2, (dataset["obs"].shape[1], dataset["action"].shape[1])
         self.actor = Actor(S, *self.dims).to(device)
         self.members = 1 if args.critic == "dropout" else args.ensemble_size  # K
-        self.num_critics *= self.members
+        self.num_critics *= self.members  # from here on C * K networks a seed
         self.critic = Critic(S * self.num_critics, *self.dims, spectral_norm=args.spectral_norm).to(device)
         self.vae, self.q1 = BehaviorVAE(S, *self.dims).to(device), Ensemble(S * self.members, *self.dims).to(device)
         self.log_alpha = nn.Parameter(torch.zeros(S, device=device))

@@ -237,7 +237,9 @@ def plot(cells: dict, methods: tuple[str, ...], path: Path, names: dict[str, str
             axes.set(title=task, xlabel="thousand updates", ylabel=label)
             axes.grid(alpha=0.3)
     lines = {line.get_label(): line for axes in grid.flat for line in axes.get_lines()}
-    figure.legend(lines.values(), lines, loc="outside upper center", ncols=len(lines), frameon=False, fontsize="small")
+    figure.legend(
+        lines.values(), lines, loc="outside upper center", ncols=2 * len(names), frameon=False, fontsize="small"
+    )
     figure.savefig(path, dpi=110)
     return True
 
@@ -262,8 +264,12 @@ def main(args: Args) -> None:
         if plot(cells, methods, args.out / f"{name}.png", both):
             text += [f"## {' against '.join(methods)}", f"The paper: {claim}.", f"![{name}]({name}.png)"]
     certain = tuple(name for name in COLOURS if name != "bear")
-    if plot(cells, certain, args.out / "ood_auroc.png", {"ood_auroc": "AUROC, random against data actions"}):
-        text += ["## Does Var[Q] know random actions?", "0.5 is chance.", "![ood_auroc](ood_auroc.png)"]
+    if plot(cells, certain, args.out / "ood_auroc.png", {"ood_auroc": "ood_auroc"}):
+        text += [
+            "## Does Var[Q] know random actions?",
+            "How well it tells them from the data's (AUROC): 1 always, 0.5 by chance.",
+            "![ood_auroc](ood_auroc.png)",
+        ]
     (args.out / "report.md").write_text("\n\n".join(text) + "\n")
     print(markdown(long(cells)))
     print(f"\n{args.out / 'report.md'}")
