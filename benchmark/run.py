@@ -13,6 +13,7 @@ import fcntl
 import importlib.util
 import json
 import os
+import resource
 import sys
 import time
 from dataclasses import dataclass
@@ -133,7 +134,9 @@ def train(job: Job, work: Path, threads: int, on_gpu: bool) -> dict:
                 if (old.parent / "result.json").exists():  # the node was lost after the last update
                     return json.loads((old.parent / "result.json").read_text())
                 arguments["resume"] = str(old.parent)
-        return script.main(script.Args(**arguments))
+        result = script.main(script.Args(**arguments))
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024  # the process makes this run alone
+        return result | {"peak_mb": peak} | ({"peak_gpu_mb": torch.cuda.max_memory_allocated() / 2**20} if on_gpu else {})
 
 
 def run(jobs: list[Job], args: Args) -> dict[Job, str]:
