@@ -75,6 +75,7 @@ class Cell:
         self.data, self.updates = every[0]["data"]["origin"], every[0]["args"]["total_steps"]
         self.steps = [row["step"] for row in every[0]["history"]]
         self.hours = sum(result["ms_per_update"] for result in every) * self.updates / 3.6e6 / len(seeds)
+        self.peak = max((result["peak_mb"] for result in every if "peak_mb" in result), default=None)
         self.hardware = {result["hardware"] for result in every}
         names = {"score", "target_q", "ood_auroc"} & set(every[0]["history"][0])
         if every[0]["args"].get("dropout") == 0 and every[0]["args"]["critic"] == "dropout":
@@ -149,13 +150,15 @@ def sorted_keys(cells: dict) -> list[tuple[str, str]]:
 
 
 def long(cells: dict) -> list[list[str]]:
-    """A row for each task and method: all that there is to say of it."""
-    names = ["task", "data", "method", "seeds", "updates", "hours a seed", "last", "last ten", "Q target", "ood_auroc"]
-    rows = [names]
+    """A row for each task and method: all that there is to say of it. Hours are of updates alone, MB the largest resident
+    memory of a run; the highest Q target is of the mean over seeds."""
+    rows = [["task", "data", "method", "seeds", "updates", "hours a seed", "MB", "last", "last ten"]]
+    rows[0] += ["Q target", "Q target, highest", "ood_auroc"]
     for task, method in sorted_keys(cells):
         cell = cells[task, method]
         row = [task, cell.data, method, str(len(cell.last)), f"{cell.updates:,}", f"{cell.hours:.2f}"]
-        row += [score(cell.last), score(cell.last_ten), score(cell.curves["target_q"][-1])]
+        row += [f"{cell.peak:.0f}" if cell.peak else "–", score(cell.last), score(cell.last_ten)]
+        row += [score(cell.curves["target_q"][-1]), f"{cell.curves['target_q'].mean(1).max():.1f}"]
         auroc = cell.curves.get("ood_auroc")
         rows.append([*row, f"{auroc[-1].mean():.2f}" if auroc is not None else "–"])
     return rows

@@ -135,8 +135,12 @@ def train(job: Job, work: Path, threads: int, on_gpu: bool) -> dict:
                     return json.loads((old.parent / "result.json").read_text())
                 arguments["resume"] = str(old.parent)
         result = script.main(script.Args(**arguments))
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024  # the process makes this run alone
-        return result | {"peak_mb": peak} | ({"peak_gpu_mb": torch.cuda.max_memory_allocated() / 2**20} if on_gpu else {})
+        result["peak_mb"] = (
+            resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        )  # this process makes one run alone
+        if on_gpu:
+            result["peak_gpu_mb"] = torch.cuda.max_memory_allocated() / 2**20
+        return result
 
 
 def run(jobs: list[Job], args: Args) -> dict[Job, str]:

@@ -137,6 +137,7 @@ from dataclasses import dataclass
 class Args:
     name: str; failures: int; resume: str | None = None
 def main(args):
+    much = b"x" * (600 << 20 if args.name == "good" else 0)
     tries = pathlib.Path("tries")
     tries.write_text(tries.read_text() + "x" if tries.exists() else "x")
     if len(tries.read_text()) <= args.failures:
@@ -169,6 +170,7 @@ def test_failed_runs_are_tried_again_and_reported(local_ray, tmp_path, capsys):
     assert {name: result["tries"] for name, result in results.items()} == {"a__good__0": 1, "a__shaky__0": 2}
     good = results["a__good__0"]
     assert good["method"] == "good" and good["dataset"] == "a.hdf5" and good["gpus"] == ""
+    assert 500 < good["peak_mb"] - results["a__shaky__0"]["peak_mb"] < 700 and "peak_gpu_mb" not in good
     for name in ("hopeless", "killed"):
         assert (tmp_path / "work" / f"a__{name}__0" / "tries").read_text() == "xxx"
     capsys.readouterr()

@@ -38,14 +38,21 @@ def test_numbers_of_a_cell(tmp_path):
     save(
         tmp_path,
         result(scores=[(float(i),) for i in range(12)]),
-        result(scores=[(2.0 * i,) for i in range(12)], seed=1),
+        result(scores=[(2.0 * i,) for i in range(12)], seed=1) | {"peak_mb": 700.0},
     )
     cell = report.read(tmp_path)["door-human", "bear"]
     assert list(cell.last) == [11, 22] and list(cell.last_ten) == [6.5, 13]
     row = dict(zip(*report.long({("door-human", "bear"): cell})))
     assert row["last"] == "16.5 ± 7.8" and row["last ten"] == "9.8 ± 4.6" and row["seeds"] == "2"  # 11 / sqrt(2), ...
-    assert row["Q target"] == "8.2 ± 3.9" and row["ood_auroc"] == "–"
+    assert row["Q target"] == "8.2 ± 3.9" and row["ood_auroc"] == "–" and row["MB"] == "700"
     assert row["hours a seed"] == "1.00" and row["updates"] == "36,000"  # 36,000 updates of 100 ms
+
+
+def test_highest_q_target_is_not_the_last(tmp_path):
+    """Means over seeds of 5, 50 and 20, half the scores; a file without a measured memory has none."""
+    save(tmp_path, result(scores=[(5.0, 15.0), (160.0, 40.0), (40.0, 40.0)]))
+    row = dict(zip(*report.long(report.read(tmp_path))))
+    assert row["Q target"] == "20.0 ± 0.0" and row["Q target, highest"] == "50.0" and row["MB"] == "–"
 
 
 def test_seeds_side_by_side_cost_their_share(tmp_path):
@@ -93,7 +100,9 @@ def test_tables_as_in_the_paper(tmp_path):
     assert row in (tmp_path / "out" / "table2.tex").read_text()
     text = (tmp_path / "out" / "report.md").read_text()
     assert "| " + " | ".join(door.values()) + " |" in text and "training.png" in text
-    assert "| door-human | D4RL | uwac | 2 | 36,000 | 0.50 | 3.0 ± 1.4 | 2.2 ± 0.4 | 1.5 ± 0.7 | 0.25 |" in text
+    assert (
+        "| door-human | D4RL | uwac | 2 | 36,000 | 0.50 | – | 3.0 ± 1.4 | 2.2 ± 0.4 | 1.5 ± 0.7 | 1.5 | 0.25 |" in text
+    )
     assert (tmp_path / "out" / "runs.tex").exists() and (tmp_path / "out" / "aggregates.csv").exists()
 
 
