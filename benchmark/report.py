@@ -49,8 +49,8 @@ COLOURS = {
 
 @dataclass
 class Args:
-    results: Path = BENCHMARK / "results" / "grid"  # folder: every .json file in it and below
-    out: Path = BENCHMARK / "results" / "report"  # folder for report.md, the tables as CSV and LaTeX, and the figures
+    results: Path = BENCHMARK.parent / "runs" / "results"  # folder: every .json file in it and below
+    out: Path = BENCHMARK.parent / "runs" / "report"  # folder for report.md, tables as CSV and LaTeX, and figures
 
 
 class Cell:
@@ -73,7 +73,7 @@ class Cell:
                 seeds[seed] = file
         every = [*results.values()]
         self.data, self.updates = every[0]["data"]["origin"], every[0]["args"]["total_steps"]
-        self.steps = [row["step"] for row in every[0]["history"]]
+        self.steps, self.warmup = [row["step"] for row in every[0]["history"]], every[0]["args"].get("warmup_steps", 0)
         self.hours = sum(result["ms_per_update"] for result in every) * self.updates / 3.6e6 / len(seeds)
         self.peak = max((result["peak_mb"] for result in every if "peak_mb" in result), default=None)
         self.hardware = {result["hardware"] for result in every}
@@ -218,7 +218,8 @@ def aggregates(cells: dict) -> list[list[str]]:
 
 def plot(cells: dict, methods: tuple[str, ...], path: Path, names: dict[str, str]) -> bool:
     """The paper's layout: a row for each task, a column for each of `names` (metric -> label), a line a method with a
-    band of ± a standard deviation. Draws the tasks with results for two of the methods, if any; returns whether."""
+    band of ± a standard deviation, and dotted where a warm-up on MMD alone ended. Draws the tasks with results for two of
+    the methods, if any; returns whether."""
     of = {task: [m for m in methods if (task, m) in cells] for task in dict.fromkeys(t for t, _ in sorted_keys(cells))}
     rare = set(methods) - {"bear", "uwac"} or {"uwac"}  # without these it would be the first figure once more
     of = {task: present for task, present in of.items() if len(present) > 1 and rare & set(present)}
@@ -239,6 +240,11 @@ def plot(cells: dict, methods: tuple[str, ...], path: Path, names: dict[str, str
                     axes.fill_between(steps, mean - std, mean + std, color=colour, alpha=0.15, linewidth=0)
             axes.set(title=task, xlabel="thousand updates", ylabel=label)
             axes.grid(alpha=0.3)
+            warmup = cells[task, present[0]].warmup / 1000
+            if 0 < warmup < axes.get_xlim()[1]:
+                axes.axvline(warmup, color="0.5", linestyle=":", linewidth=1, label="end of warm-up")
+            if name == "target_q" and min(cells[task, m].curves[name].mean(1).min() for m in present) > 0:
+                axes.set_yscale("log")  # or what explodes would hide all else
     lines = {line.get_label(): line for axes in grid.flat for line in axes.get_lines()}
     figure.legend(
         lines.values(), lines, loc="outside upper center", ncols=2 * len(names), frameon=False, fontsize="small"

@@ -58,7 +58,7 @@ class Args:
     address: str = "local"  # or of an existing Ray cluster, "auto" for this machine's; its nodes see the same files
     retries: int = 2  # more attempts at a run that failed, or whose node was lost
     dry_run: bool = False  # print the grid and its hours, run nothing
-    out: Path = ROOT / "benchmark" / "results" / "grid"  # for the results
+    out: Path = ROOT / "runs" / "results"  # for the results
     work: Path = ROOT / "runs" / "grid"  # for checkpoints and all else that a run leaves
 
 

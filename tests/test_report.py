@@ -37,7 +37,7 @@ def test_numbers_of_a_cell(tmp_path):
     """Twelve evaluations of two seeds in two files: the last, and the mean of the last ten, over both."""
     save(
         tmp_path,
-        result(scores=[(float(i),) for i in range(12)]),
+        result(scores=[(float(i),) for i in range(12)]) | {"peak_mb": 650.0},
         result(scores=[(2.0 * i,) for i in range(12)], seed=1) | {"peak_mb": 700.0},
     )
     cell = report.read(tmp_path)["door-human", "bear"]
@@ -212,3 +212,18 @@ def test_figures_show_every_method(tmp_path):
     assert all(shows(legend, method) for method in report.FIGURES["ablations"][0])
     assert not report.plot(cells, report.FIGURES["ensembles"][0], tmp_path / "b.png", labels)
     assert not (tmp_path / "b.png").exists()
+
+
+def test_figures_show_where_the_warmup_ended_and_explosions_beside_all_else(tmp_path, monkeypatch):
+    """A line where it ended within the run; Q targets on a logarithmic axis, unless they are below zero somewhere."""
+    monkeypatch.setitem(matplotlib.rcParams, "svg.fonttype", "none")
+
+    def text(low, **changes):
+        grid = [result(method=m, scores=[(low,), (10.0,), (10.0**5,)], **changes) for m in ("bear", "uwac")]
+        save(tmp_path, *grid)
+        assert report.plot(report.read(tmp_path), ("bear", "uwac"), tmp_path / "a.svg", {"target_q": "mean Q target"})
+        return (tmp_path / "a.svg").read_text()
+
+    assert "end of warm-up" in text(1.0, warmup_steps=150)
+    assert not any("end of warm-up" in text(1.0, warmup_steps=n) for n in (0, 40_000))
+    assert "mathdefault{10^{3}}" in text(1.0) and "mathdefault{10^{3}}" not in text(-1.0)
