@@ -31,7 +31,8 @@ FIGURES = {  # the paper's figures: which methods, and what it says of them
     "ablations": (("bear", "bear+sn", "bear+dropout+sn", "uwac"), "the last three together (section 4.6)"),
     "ensembles": (("bear", "uwac", "uwac-ensemble", "uwac-rem"), "ensembles do as well as dropout (section 4.6)"),
     "deviation": (("uwac", "uwac-std"), "weights by variance or by standard deviation: the same (section 4.6)"),
-    "estimates": (("uwac", "uwac-analytic", "uwac-code"), "ours: the estimate of Var[Q], and the code's settings"),
+    "norm_or_weights": (("bear", "bear+sn", "uwac-no-sn", "uwac-analytic"), "not in it: the norm or the weights alone"),
+    "estimates": (("uwac", "uwac-analytic", "uwac-code"), "not in it: the estimate of Var[Q], and the code's settings"),
 }
 COLOURS = {
     "bear": "#000000",
@@ -42,6 +43,7 @@ COLOURS = {
     "bear+sn": "#009E73",
     "bear+dropout+sn": "#CC79A7",
     "uwac-unweighted": "#999999",
+    "uwac-no-sn": "#8B1A1A",
     "uwac-ensemble": "#7F5FBF",
     "uwac-rem": "#8C6D31",
 }

@@ -38,6 +38,8 @@ METHODS = {  # script, and its arguments beside the grid's
     "bear+sn": ("uwac.py", {"weighting": "none", "dropout": 0.0, "spectral_norm": True, "variance": "analytic"}),
     "bear+dropout+sn": ("uwac.py", {"weighting": "none", "spectral_norm": True, "variance": "analytic"}),
     "uwac-unweighted": ("uwac.py", {"weighting": "none", "variance": "analytic"}),  # on Adroit the same as the last one
+    # Whether the weights alone keep Q bounded, which the paper does not ask: there UWAC has spectral norm on Adroit.
+    "uwac-no-sn": ("uwac.py", {"spectral_norm": False, "variance": "analytic"}),
     "uwac-ensemble": ("uwac.py", {"critic": "ensemble"}),
     "uwac-rem": ("uwac.py", {"critic": "rem"}),
 }  # fmt: skip

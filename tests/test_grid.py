@@ -79,6 +79,7 @@ DEFAULT |= {"spectral_norm": True, "passes": 100, "num_mmd_samples": 10}
         "bear+sn": {"weighting": "none", "dropout": 0.0, "variance": "analytic"},
         "bear+dropout+sn": {"weighting": "none", "variance": "analytic"},
         "uwac-unweighted": {"weighting": "none", "variance": "analytic"},
+        "uwac-no-sn": {"spectral_norm": False, "variance": "analytic"},
         "uwac-ensemble": {"critic": "ensemble", "dropout": 0.0},
         "uwac-rem": {"critic": "rem", "dropout": 0.0},
     }.items(),
