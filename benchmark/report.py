@@ -247,9 +247,11 @@ def plot(cells: dict, methods: tuple[str, ...], path: Path, names: dict[str, str
                 axes.axvline(warmup, color="0.5", linestyle=":", linewidth=1, label="end of warm-up")
             if name == "target_q" and min(cells[task, m].curves[name].mean(1).min() for m in present) > 0:
                 axes.set_yscale("log")  # or what explodes would hide all else
+            if name == "ood_auroc":
+                axes.axhline(0.5, color="0.5", linewidth=1, label="chance")
     lines = {line.get_label(): line for axes in grid.flat for line in axes.get_lines()}
     figure.legend(
-        lines.values(), lines, loc="outside upper center", ncols=2 * len(names), frameon=False, fontsize="small"
+        lines.values(), lines, loc="outside upper center", ncols=3 * len(names), frameon=False, fontsize="small"
     )
     figure.savefig(path, dpi=110)
     return True

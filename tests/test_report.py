@@ -222,8 +222,10 @@ def test_figures_show_where_the_warmup_ended_and_explosions_beside_all_else(tmp_
         grid = [result(method=m, scores=[(low,), (10.0,), (10.0**5,)], **changes) for m in ("bear", "uwac")]
         save(tmp_path, *grid)
         assert report.plot(report.read(tmp_path), ("bear", "uwac"), tmp_path / "a.svg", {"target_q": "mean Q target"})
+        assert report.plot(report.read(tmp_path), ("bear", "uwac"), tmp_path / "b.svg", {"ood_auroc": "ood_auroc"})
         return (tmp_path / "a.svg").read_text()
 
     assert "end of warm-up" in text(1.0, warmup_steps=150)
+    assert "chance" in (tmp_path / "b.svg").read_text() and "chance" not in (tmp_path / "a.svg").read_text()
     assert not any("end of warm-up" in text(1.0, warmup_steps=n) for n in (0, 40_000))
     assert "mathdefault{10^{3}}" in text(1.0) and "mathdefault{10^{3}}" not in text(-1.0)
