@@ -79,7 +79,7 @@ class Cell:
         self.hours = sum(result["ms_per_update"] for result in every) * self.updates / 3.6e6 / len(seeds)
         self.peak = max((result["peak_mb"] for result in every if "peak_mb" in result), default=None)
         self.hardware = {result["hardware"] for result in every}
-        names = {"score", "target_q", "ood_auroc"} & set(every[0]["history"][0])
+        names = {"score", "target_q", "mmd", "weight", "ood_auroc"} & set(every[0]["history"][0])
         if every[0]["args"].get("dropout") == 0 and every[0]["args"]["critic"] == "dropout":
             names -= {"ood_auroc"}  # no variance at all
         self.curves = {
@@ -153,16 +153,17 @@ def sorted_keys(cells: dict) -> list[tuple[str, str]]:
 
 def long(cells: dict) -> list[list[str]]:
     """A row for each task and method: all that there is to say of it. Hours are of updates alone, MB the largest resident
-    memory of a run; the highest Q target is of the mean over seeds."""
+    memory of a run; the highest Q target, and the last MMD, weight and ood_auroc, are of means over seeds."""
     rows = [["task", "data", "method", "seeds", "updates", "hours a seed", "MB", "last", "last ten"]]
-    rows[0] += ["Q target", "Q target, highest", "ood_auroc"]
+    rows[0] += ["Q target", "Q target, highest", "mmd", "weight", "ood_auroc"]
     for task, method in sorted_keys(cells):
         cell = cells[task, method]
         row = [task, cell.data, method, str(len(cell.last)), f"{cell.updates:,}", f"{cell.hours:.2f}"]
         row += [f"{cell.peak:.0f}" if cell.peak else "–", score(cell.last), score(cell.last_ten)]
         row += [score(cell.curves["target_q"][-1]), f"{cell.curves['target_q'].mean(1).max():.1f}"]
-        auroc = cell.curves.get("ood_auroc")
-        rows.append([*row, f"{auroc[-1].mean():.2f}" if auroc is not None else "–"])
+        for name, digits in (("mmd", 3), ("weight", 3), ("ood_auroc", 2)):
+            row += [f"{cell.curves[name][-1].mean():.{digits}f}" if name in cell.curves else "–"]
+        rows.append(row)
     return rows
 
 
