@@ -74,7 +74,9 @@ class Cell:
                     sys.exit(f"error: {seeds[seed]} and {file}: both have seed {seed}; one of them has to go")
                 seeds[seed] = file
         every = [*results.values()]
-        self.data, self.updates = every[0]["data"]["origin"], every[0]["args"]["total_steps"]
+        # With the size, because a file with D4RL's name may hold less than D4RL's own.
+        self.data = f"{every[0]['data']['origin']}, {every[0]['transitions']:,} transitions"
+        self.updates = every[0]["args"]["total_steps"]
         self.steps, self.warmup = [row["step"] for row in every[0]["history"]], every[0]["args"].get("warmup_steps", 0)
         self.hours = sum(result["ms_per_update"] for result in every) * self.updates / 3.6e6 / len(seeds)
         self.peak = max((result["peak_mb"] for result in every if "peak_mb" in result), default=None)
@@ -91,7 +93,8 @@ class Cell:
 
 def settings_of(result: dict) -> dict:
     """What must be the same in all seeds."""
-    return {k: v for k, v in result["args"].items() if k not in ("seed", "num_seeds", "resume")} | result["data"]
+    args = {k: v for k, v in result["args"].items() if k not in ("seed", "num_seeds", "resume")}
+    return args | result["data"] | {"transitions": result["transitions"]}
 
 
 def task_of(result: dict) -> str:

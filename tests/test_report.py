@@ -25,6 +25,7 @@ def result(task="door-human", method="bear", scores=((10.0,), (20.0,)), seed=0, 
     args = {"env_id": task, "seed": seed, "num_seeds": len(scores[0]), "total_steps": 36_000, "beta": 1.6}
     args |= {"critic": "dropout", "dropout": 0.1} | changes
     found = {"task": task, "algorithm": "bear", "method": method, "data": {"origin": "D4RL"}, "args": args}
+    found["transitions"] = 6704
     return found | {"history": history, "hardware": "CPU, 1 threads", "ms_per_update": 100.0}
 
 
@@ -85,7 +86,7 @@ def test_tables_as_in_the_paper(tmp_path):
     assert len(rows) == 12
     door = {
         "task": "door-human",
-        "data": "D4RL",
+        "data": "D4RL, 6,704 transitions",
         "updates": "36,000",
         "paper: UWAC": "10.7 ± 5.5",
         "paper: BEAR": "-0.3",
@@ -95,13 +96,17 @@ def test_tables_as_in_the_paper(tmp_path):
     assert {*rows["pen-human"].values()} == {"pen-human", "65.0 ± 3.0", "-1.0", "–"}
     with open(tmp_path / "out" / "table1.csv") as file:
         rows = {row["task"]: row for row in csv.DictReader(file)}
-    assert len(rows) == 15 and rows["hopper-medium"]["uwac"] == "50.0" and rows["hopper-medium"]["data"] == "rebuilt"
-    row = r"door-human & D4RL & 36,000 & 10.7 $\pm$ 5.5 & -0.3 & 1.5 $\pm$ 0.7 & 3.0 $\pm$ 1.4 & 1.2 $\pm$ 0.4 & 2.2 $\pm$ 0.4 \\"
+    assert (
+        len(rows) == 15
+        and rows["hopper-medium"]["uwac"] == "50.0"
+        and rows["hopper-medium"]["data"].startswith("rebuilt")
+    )
+    row = r"door-human & D4RL, 6,704 transitions & 36,000 & 10.7 $\pm$ 5.5 & -0.3 & 1.5 $\pm$ 0.7 & 3.0 $\pm$ 1.4 & 1.2 $\pm$ 0.4 & 2.2 $\pm$ 0.4 \\"
     assert row in (tmp_path / "out" / "table2.tex").read_text()
     text = (tmp_path / "out" / "report.md").read_text()
     assert "| " + " | ".join(door.values()) + " |" in text and "training.png" in text
     assert (
-        "| door-human | D4RL | uwac | 2 | 36,000 | 0.50 | – | 3.0 ± 1.4 | 2.2 ± 0.4 | 1.5 ± 0.7 | 1.5 | 0.080 | – | 0.25 |"
+        "| door-human | D4RL, 6,704 transitions | uwac | 2 | 36,000 | 0.50 | – | 3.0 ± 1.4 | 2.2 ± 0.4 | 1.5 ± 0.7 | 1.5 | 0.080 | – | 0.25 |"
         in text
     )
     assert (tmp_path / "out" / "runs.tex").exists() and (tmp_path / "out" / "aggregates.csv").exists()
@@ -125,6 +130,9 @@ def test_different_arguments_are_not_averaged(tmp_path, capsys):
     other["data"] |= {"seed": "3"}
     save(tmp_path, result(), other)
     with pytest.raises(SystemExit, match="seed None and 3"):
+        report.read(tmp_path)
+    save(tmp_path, result(), result(seed=1) | {"transitions": 6705})
+    with pytest.raises(SystemExit, match="transitions 6704 and 6705"):
         report.read(tmp_path)
 
 
