@@ -23,16 +23,22 @@ from matplotlib.figure import Figure
 from scipy.stats import bootstrap, trim_mean
 
 BENCHMARK = Path(__file__).resolve().parent
-FIGURES = {  # the paper's figures: which methods, and what it says of them
+FIGURES = {  # the paper's figures and two more: which methods, and what the paper says of them
     "training": (("bear", "uwac"), "BEAR degrades while its Q target explodes, UWAC does neither (section 4.4)"),
     "spectral_norm": (("bear", "bear+sn"), "spectral norm alone: Q bounded, lower scores (section 4.6)"),
     "dropout": (("bear+sn", "bear+dropout+sn"), "dropout without weights changes nothing (section 4.6)"),
     "weighting": (("uwac", "bear+dropout+sn", "uwac-unweighted"), "without weights the score drops (section 4.6)"),
-    "ablations": (("bear", "bear+sn", "bear+dropout+sn", "uwac"), "the last three together (section 4.6)"),
+    "ablations": (("bear", "bear+sn", "bear+dropout+sn", "uwac"), "the three above in one figure (section 4.6)"),
     "ensembles": (("bear", "uwac", "uwac-ensemble", "uwac-rem"), "ensembles do as well as dropout (section 4.6)"),
     "deviation": (("uwac", "uwac-std"), "weights by variance or by standard deviation: the same (section 4.6)"),
-    "norm_or_weights": (("bear", "bear+sn", "uwac-no-sn", "uwac-analytic"), "not in it: the norm or the weights alone"),
-    "estimates": (("uwac", "uwac-analytic", "uwac-code"), "not in it: the estimate of Var[Q], and the code's settings"),
+    "norm_or_weights": (
+        ("bear", "bear+sn", "uwac-no-sn", "uwac-analytic"),
+        "Not in the paper: the norm or the weights alone",
+    ),
+    "estimates": (
+        ("uwac", "uwac-analytic", "uwac-code"),
+        "Not in the paper: the estimate of Var[Q], and the code's settings",
+    ),
 }
 COLOURS = {
     "bear": "#000000",
@@ -47,6 +53,16 @@ COLOURS = {
     "uwac-ensemble": "#7F5FBF",
     "uwac-rem": "#8C6D31",
 }
+
+LEGEND = """
+Scores are D4RL's, of the last evaluation and the mean of the last ten, also where some of those fall into the warm-up on MMD
+alone; ± is the standard deviation over seeds. How far ours are from the paper's conditions, the columns on data and updates
+say; transitions are what is left of the data once the ends of episodes are cut. Hours are those of updates, without
+evaluations, on a machine that other work may share; MB is the largest memory of a run's process. Q target, mmd and weight
+(the critic's) are means over the updates since the evaluation before. Aggregates are of last evaluations, and every seed
+counts alike; they have no interval where a task has a single seed, and then tell little. On walkers bear+sn, bear+dropout+sn
+and uwac-code have spectral norm, uwac and uwac-analytic have none; on Adroit all have it but bear and uwac-no-sn.
+""".strip()
 
 
 @dataclass
@@ -76,8 +92,11 @@ class Cell:
         every = [*results.values()]
         # With the size, because a file with D4RL's name may hold less than D4RL's own.
         self.data = f"{every[0]['data']['origin']}, {every[0]['transitions']:,} transitions"
-        self.updates = every[0]["args"]["total_steps"]
-        self.steps, self.warmup = [row["step"] for row in every[0]["history"]], every[0]["args"].get("warmup_steps", 0)
+        self.updates, self.warmup = every[0]["args"]["total_steps"], every[0]["args"].get("warmup_steps", 0)
+        self.length = f"{self.updates:,}" + (
+            f", warm-up {self.warmup:,}" if self.warmup < self.updates else ", all warm-up"
+        )
+        self.steps = [row["step"] for row in every[0]["history"]]
         self.hours = sum(result["ms_per_update"] for result in every) * self.updates / 3.6e6 / len(seeds)
         self.peak = max((result["peak_mb"] for result in every if "peak_mb" in result), default=None)
         self.hardware = {result["hardware"] for result in every}
@@ -136,12 +155,12 @@ def score(values: np.ndarray | None) -> str:
 def wide(table: int, cells: dict) -> list[list[str]]:
     """The paper's table: a row for each of its tasks, its UWAC and BEAR, and of our methods last evaluations and means of
     the last ten. Where the methods of a task do not share data or length, both are named."""
-    methods = list(dict.fromkeys(method for task, method in sorted_keys(cells) if task in paper(table)))
+    methods = sorted_methods(cells, [*paper(table)])
     rows = [["task", "data", "updates", "paper: UWAC", "paper: BEAR", *methods, *(f"{m}, last ten" for m in methods)]]
     for task, numbers in paper(table).items():
         ours = [cells.get((task, method)) for method in methods]
         data = " or ".join(dict.fromkeys(cell.data for cell in ours if cell)) or "–"
-        updates = " or ".join(dict.fromkeys(f"{cell.updates:,}" for cell in ours if cell)) or "–"
+        updates = " or ".join(dict.fromkeys(cell.length for cell in ours if cell)) or "–"
         rows.append([task, data, updates, f"{numbers['UWAC']} ± {numbers['UWAC_std']}", numbers["BEAR"]])
         rows[-1] += [score(cell and cell.last) for cell in ours] + [score(cell and cell.last_ten) for cell in ours]
     return rows
@@ -154,6 +173,11 @@ def sorted_keys(cells: dict) -> list[tuple[str, str]]:
     return sorted(cells, key=lambda key: [(place.get(name, 99), name) for name in key])
 
 
+def sorted_methods(cells: dict, tasks: list[str]) -> list[str]:
+    """Those with results for any of the tasks, in the order of `sorted_keys`."""
+    return [method for _, method in sorted_keys({("", method): 0 for task, method in cells if task in tasks})]
+
+
 def long(cells: dict) -> list[list[str]]:
     """A row for each task and method: all that there is to say of it. Hours are of updates alone, MB the largest resident
     memory of a run; the highest Q target, and the last MMD, weight and ood_auroc, are of means over seeds."""
@@ -161,7 +185,7 @@ def long(cells: dict) -> list[list[str]]:
     rows[0] += ["Q target", "Q target, highest", "mmd", "weight", "ood_auroc"]
     for task, method in sorted_keys(cells):
         cell = cells[task, method]
-        row = [task, cell.data, method, str(len(cell.last)), f"{cell.updates:,}", f"{cell.hours:.2f}"]
+        row = [task, cell.data, method, str(len(cell.last)), cell.length, f"{cell.hours:.3g}"]
         row += [f"{cell.peak:.0f}" if cell.peak else "–", score(cell.last), score(cell.last_ten)]
         row += [score(cell.curves["target_q"][-1]), f"{cell.curves['target_q'].mean(1).max():.1f}"]
         for name, digits in (("mmd", 3), ("weight", 3), ("ood_auroc", 2)):
@@ -212,7 +236,7 @@ def aggregates(cells: dict) -> list[list[str]]:
     """The interquartile mean of every method over its tasks, and over those of them that BEAR has results for BEAR's, and
     how likely the method is better. Methods with different tasks are not to be compared with each other."""
     rows = [["method", "tasks", "interquartile mean", "tasks of BEAR's", "BEAR's there", "probability of improvement"]]
-    for method in dict.fromkeys(method for _, method in sorted_keys(cells)):
+    for method in sorted_methods(cells, [task for task, _ in cells]):
         tasks = [task for task, name in sorted_keys(cells) if name == method]
         rows.append([method, str(len(tasks)), interval(interquartile_mean, [cells[t, method].last for t in tasks], 1)])
         shared = [task for task in tasks if (task, "bear") in cells and method != "bear"]
@@ -235,28 +259,32 @@ def plot(cells: dict, methods: tuple[str, ...], path: Path, names: dict[str, str
     grid = figure.subplots(len(of), len(names), squeeze=False)
     for row, (task, present) in zip(grid, of.items()):
         for axes, (name, label) in zip(row, names.items()):
-            for method in (m for m in present if name in cells[task, m].curves):
-                cell, colour = cells[task, method], COLOURS.get(method)
+            shown = [m for m in present if name in cells[task, m].curves]
+            for i, method in enumerate(shown):
+                cell, colour, width = cells[task, method], COLOURS.get(method), 3.5 - 2.5 * i / len(shown)
                 mean, steps = cell.curves[name].mean(1), np.array(cell.steps) / 1000
                 axes.plot(
-                    steps, mean, color=colour, label=method, marker="o" if len(steps) < 30 else None, markersize=3
-                )
+                    steps, mean, color=colour, label=method, linewidth=width
+                )  # thinner, so that none hides another
                 if len(cell.last) > 1:
                     std = cell.curves[name].std(1, ddof=1)
                     axes.fill_between(steps, mean - std, mean + std, color=colour, alpha=0.15, linewidth=0)
             axes.set(title=task, xlabel="thousand updates", ylabel=label)
             axes.grid(alpha=0.3)
-            warmup = cells[task, present[0]].warmup / 1000
-            if 0 < warmup < axes.get_xlim()[1]:
-                axes.axvline(warmup, color="0.5", linestyle=":", linewidth=1, label="end of warm-up")
-            if name == "target_q" and min(cells[task, m].curves[name].mean(1).min() for m in present) > 0:
+            values = np.concatenate([cells[task, m].curves[name].mean(1) for m in shown])
+            if name == "target_q" and values.max() > 10 * values.min() > 0:
                 axes.set_yscale("log")  # or what explodes would hide all else
-            if name == "ood_auroc":
+            elif name == "score" and (missing := 5 - np.ptp(values)) > 0:  # or noise would look like a difference
+                axes.set_ylim(values.min() - missing / 2, values.max() + missing / 2)
+            elif name == "ood_auroc":
+                axes.set_ylim(0, 1)
                 axes.axhline(0.5, color="0.5", linewidth=1, label="chance")
+            for warmup in {cells[task, m].warmup for m in shown if 0 < cells[task, m].warmup < cells[task, m].updates}:
+                axes.axvline(warmup / 1000, color="0.5", linestyle=":", linewidth=1, label="end of warm-up")
     lines = {line.get_label(): line for axes in grid.flat for line in axes.get_lines()}
-    figure.legend(
-        lines.values(), lines, loc="outside upper center", ncols=3 * len(names), frameon=False, fontsize="small"
-    )
+    labels = sorted(lines, key=[*COLOURS, *lines].index)  # the other lines behind those of methods
+    settings = {"loc": "outside upper center", "ncols": 3 * len(names), "frameon": False, "fontsize": "small"}
+    figure.legend([lines[label] for label in labels], labels, **settings)
     figure.savefig(path, dpi=110)
     return True
 
@@ -266,7 +294,8 @@ def main(args: Args) -> None:
     args.out.mkdir(parents=True, exist_ok=True)
     text = [
         "# Report",
-        "Made by `python benchmark/report.py` from result files alone; its docstring says what is what.",
+        "Made by `benchmark/report.py` from result files alone.",
+        LEGEND,
     ]
     text += [f"Hardware: {', '.join(sorted(set.union(*(cell.hardware for cell in cells.values()))))}."]
     tables = {"runs": ("Every task and method", long(cells)), "aggregates": ("Aggregates", aggregates(cells))}
@@ -279,12 +308,14 @@ def main(args: Args) -> None:
     both = {"score": "normalized score", "target_q": "mean Q target"}
     for name, (methods, claim) in FIGURES.items():
         if plot(cells, methods, args.out / f"{name}.png", both):
-            text += [f"## {' against '.join(methods)}", f"The paper: {claim}.", f"![{name}]({name}.png)"]
+            there = [method for method in methods if any(method == m for _, m in cells)]
+            source = "" if claim.startswith("Not in") else "The paper: "
+            text += [f"## {' against '.join(there)}", f"{source}{claim}.", f"![{name}]({name}.png)"]
     certain = tuple(name for name in COLOURS if name != "bear")
-    if plot(cells, certain, args.out / "ood_auroc.png", {"ood_auroc": "ood_auroc"}):
+    if plot(cells, certain, args.out / "ood_auroc.png", {"ood_auroc": "AUROC, random against data actions"}):
         text += [
             "## Does Var[Q] know random actions?",
-            "How well it tells them from the data's (AUROC): 1 always, 0.5 by chance.",
+            "The chance that a random action has the larger variance (AUROC): 1 always, 0.5 no difference, 0 never.",
             "![ood_auroc](ood_auroc.png)",
         ]
     (args.out / "report.md").write_text("\n\n".join(text) + "\n")

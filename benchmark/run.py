@@ -207,20 +207,22 @@ def hours(job: Job, args: Args) -> float:
 
 def print_plan(jobs: list[Job], args: Args) -> None:
     torch.set_num_threads(args.cpus)
-    cost, left = {}, 0.0
+    if args.gpus and not torch.cuda.is_available():
+        sys.exit(f"error: --gpus {args.gpus}: torch finds no GPU here, by which to tell the hours")
+    cost, left = {}, []
     for job in jobs:
         if finished(job, args.out):
             print(f"{job.name}: finished")
             continue
         key = job.task, job.method, json.loads(job.arguments)["num_seeds"]
         cost[key] = cost[key] if key in cost else hours(job, args)
-        left += cost[key]
+        left.append(cost[key])
         print(f"{job.name}: {cost[key]:.2f} h")
     at_once = max(
         1, min(os.cpu_count() // args.cpus, int(torch.cuda.device_count() / args.gpus) if args.gpus else 10**6)
     )
-    there = f"{left / at_once:.1f} with the {at_once} at once that this machine has room for"
-    print(f"{len(jobs)} runs, {left:.1f} hours one after another, {there}; without evaluations")
+    there = f"{max(sum(left) / at_once, max(left, default=0)):.1f} with the {at_once} at once that this machine has room for"
+    print(f"{len(jobs)} runs, {sum(left):.1f} hours one after another, {there}; without evaluations")
 
 
 def main(args: Args) -> int:

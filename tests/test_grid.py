@@ -15,6 +15,7 @@ import uwac
 if importlib.util.find_spec("ray") is None:
     pytest.skip("benchmark/requirements.txt is not installed", allow_module_level=True)
 import ray
+import torch
 
 ROOT = Path(uwac.__file__).parent
 sys.path.insert(0, str(ROOT / "benchmark"))
@@ -193,6 +194,16 @@ def test_dry_run_prints_the_grid_and_runs_nothing(tmp_path, capsys):
     assert at_once == os.cpu_count()
     assert float(last.split(", ")[2].split()[0]) == pytest.approx(sum(hours.values()) / at_once, abs=0.2)
     assert not (tmp_path / "out").exists() and not (tmp_path / "work").exists()
+
+
+def test_dry_run_of_few_runs_takes_as_long_as_the_longest(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(run, "hours", lambda job, args: {"bear": 1.0, "uwac": 3.0}[job.method])
+    monkeypatch.setattr(os, "cpu_count", lambda: 16)
+    assert run.main(demo(tmp_path, methods=("bear", "uwac"), seeds=1, dry_run=True)) == 0
+    assert "2 runs, 4.0 hours one after another, 3.0 with the 16 at once" in capsys.readouterr().out
+    if not torch.cuda.is_available():
+        with pytest.raises(SystemExit, match="--gpus 0.5: torch finds no GPU here"):
+            run.main(demo(tmp_path, seeds=1, gpus=0.5, dry_run=True))
 
 
 def test_two_nodes_of_which_one_is_lost(tmp_path):
