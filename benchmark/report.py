@@ -312,7 +312,7 @@ def main(args: Args) -> None:
             source = "" if claim.startswith("Not in") else "The paper: "
             text += [f"## {' against '.join(there)}", f"{source}{claim}.", f"![{name}]({name}.png)"]
     certain = tuple(name for name in COLOURS if name != "bear")
-    if plot(cells, certain, args.out / "ood_auroc.png", {"ood_auroc": "AUROC, random against data actions"}):
+    if plot(cells, certain, args.out / "ood_auroc.png", {"ood_auroc": "ood_auroc"}):
         text += [
             "## Does Var[Q] know random actions?",
             "The chance that a random action has the larger variance (AUROC): 1 always, 0.5 no difference, 0 never.",
