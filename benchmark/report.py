@@ -261,16 +261,18 @@ def plot(cells: dict, methods: tuple[str, ...], path: Path, names: dict[str, str
         for axes, (name, label) in zip(row, names.items()):
             shown = [m for m in present if name in cells[task, m].curves]
             for i, method in enumerate(shown):
-                cell, colour, width = cells[task, method], COLOURS.get(method), 3.5 - 2.5 * i / len(shown)
+                cell, colour = cells[task, method], COLOURS.get(method)
+                width = 3.5 - 2.5 * i / len(shown)  # so that none hides another
                 mean, steps = cell.curves[name].mean(1), np.array(cell.steps) / 1000
-                axes.plot(
-                    steps, mean, color=colour, label=method, linewidth=width
-                )  # thinner, so that none hides another
+                marker = "o" if len(steps) < 30 else None  # a lone evaluation is a dot, not a line
+                style = {"color": colour, "linewidth": width, "marker": marker, "markersize": width + 1}
+                axes.plot(steps, mean, label=method, **style)
                 if len(cell.last) > 1:
                     std = cell.curves[name].std(1, ddof=1)
                     axes.fill_between(steps, mean - std, mean + std, color=colour, alpha=0.15, linewidth=0)
             axes.set(title=task, xlabel="thousand updates", ylabel=label)
             axes.grid(alpha=0.3)
+            axes.locator_params("x", nbins=6)
             values = np.concatenate([cells[task, m].curves[name].mean(1) for m in shown])
             if name == "target_q" and values.max() > 10 * values.min() > 0:
                 axes.set_yscale("log")  # or what explodes would hide all else

@@ -209,6 +209,12 @@ def test_interval_is_over_seeds_within_tasks():
     assert 4 < low < 12 and 18 < high < 26
 
 
+def shows(pixels, method):
+    """Whether the method's colour is in some of the pixels (..., 3)."""
+    colour = torch.tensor([int(report.COLOURS[method][i : i + 2], 16) / 255 for i in (1, 3, 5)])
+    return ((pixels - colour).abs().amax(-1) < 0.02).sum() > 10
+
+
 def test_figures_show_every_method(tmp_path):
     """In their colours, in both panels of each task; the legend names those of all tasks."""
     grid = [result(method=m, scores=[(float(i), i + 9.0) for i in range(5)]) for m in ("bear", "uwac", "bear+sn")]
@@ -223,10 +229,6 @@ def test_figures_show_every_method(tmp_path):
     assert report.plot(cells, report.FIGURES["ablations"][0], tmp_path / "a.png", labels)
     image = torch.as_tensor(matplotlib.image.imread(tmp_path / "a.png"))[..., :3]
     legend, pen, door = image[:40], *image[40:].chunk(2)  # tasks in the paper's order
-
-    def shows(pixels, method):
-        colour = torch.tensor([int(report.COLOURS[method][i : i + 2], 16) / 255 for i in (1, 3, 5)])
-        return ((pixels - colour).abs().amax(-1) < 0.02).sum() > 20
 
     for method in ("uwac", "bear+sn"):
         assert all(shows(panel, method) for panel in door.chunk(2, 1)) and not shows(pen, method)
@@ -251,3 +253,11 @@ def test_figures_show_where_the_warmup_ended_and_explosions_beside_all_else(tmp_
     assert "chance" in (tmp_path / "b.svg").read_text() and "chance" not in (tmp_path / "a.svg").read_text()
     assert not any("end of warm-up" in text(1.0, warmup_steps=n) for n in (0, 40_000))
     assert "mathdefault{10^{3}}" in text(1.0) and "mathdefault{10^{3}}" not in text(-1.0)
+
+
+def test_a_lone_evaluation_is_seen(tmp_path):
+    save(tmp_path, *(result(method=m, scores=[(s,)]) for m, s in (("bear", 1.0), ("uwac", 3.0))))
+    labels = {"score": "normalized score", "target_q": "mean Q target"}
+    report.plot(report.read(tmp_path), ("bear", "uwac"), tmp_path / "a.png", labels)
+    image = torch.as_tensor(matplotlib.image.imread(tmp_path / "a.png"))[40:, :, :3]  # without the legend
+    assert all(shows(panel, "uwac") for panel in image.chunk(2, 1))
