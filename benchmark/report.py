@@ -23,22 +23,16 @@ from matplotlib.figure import Figure
 from scipy.stats import bootstrap, trim_mean
 
 BENCHMARK = Path(__file__).resolve().parent
-FIGURES = {  # the paper's figures and two more: which methods, and what the paper says of them
-    "training": (("bear", "uwac"), "BEAR degrades while its Q target explodes, UWAC does neither (section 4.4)"),
-    "spectral_norm": (("bear", "bear+sn"), "spectral norm alone: Q bounded, lower scores (section 4.6)"),
-    "dropout": (("bear+sn", "bear+dropout+sn"), "dropout without weights changes nothing (section 4.6)"),
-    "weighting": (("uwac", "bear+dropout+sn", "uwac-unweighted"), "without weights the score drops (section 4.6)"),
-    "ablations": (("bear", "bear+sn", "bear+dropout+sn", "uwac"), "the three above in one figure (section 4.6)"),
-    "ensembles": (("bear", "uwac", "uwac-ensemble", "uwac-rem"), "ensembles do as well as dropout (section 4.6)"),
-    "deviation": (("uwac", "uwac-std"), "weights by variance or by standard deviation: the same (section 4.6)"),
-    "norm_or_weights": (
-        ("bear", "bear+sn", "uwac-no-sn", "uwac-analytic"),
-        "Not in the paper: the norm or the weights alone",
-    ),
-    "estimates": (
-        ("uwac", "uwac-analytic", "uwac-code"),
-        "Not in the paper: the estimate of Var[Q], and the code's settings",
-    ),
+FIGURES = {  # which methods, and what the paper says of them; the last two are not in it
+    "training": (("bear", "uwac"), "The paper: BEAR degrades while its Q target explodes, UWAC does neither (4.4)."),
+    "spectral_norm": (("bear", "bear+sn"), "The paper: spectral norm alone bounds Q and scores lower (4.6)."),
+    "dropout": (("bear+sn", "bear+dropout+sn"), "The paper: dropout without weights changes nothing (4.6)."),
+    "weighting": (("uwac", "bear+dropout+sn", "uwac-unweighted"), "The paper: without weights scores drop (4.6)."),
+    "ablations": (("bear", "bear+sn", "bear+dropout+sn", "uwac"), "The three above in one figure."),
+    "ensembles": (("bear", "uwac", "uwac-ensemble", "uwac-rem"), "The paper: ensembles do as well as dropout (4.6)."),
+    "deviation": (("uwac", "uwac-std"), "The paper: weights by variance and by standard deviation do the same (4.6)."),
+    "norm_or_weights": (("bear", "bear+sn", "uwac-no-sn", "uwac-analytic"), "Ours: the norm or the weights alone."),
+    "estimates": (("uwac", "uwac-analytic", "uwac-code"), "Ours: the estimate of Var[Q], and the code's settings."),
 }
 COLOURS = {
     "bear": "#000000",
@@ -93,9 +87,8 @@ class Cell:
         # With the size, because a file with D4RL's name may hold less than D4RL's own.
         self.data = f"{every[0]['data']['origin']}, {every[0]['transitions']:,} transitions"
         self.updates, self.warmup = every[0]["args"]["total_steps"], every[0]["args"].get("warmup_steps", 0)
-        self.length = f"{self.updates:,}" + (
-            f", warm-up {self.warmup:,}" if self.warmup < self.updates else ", all warm-up"
-        )
+        warmup = f"warm-up {self.warmup:,}" if self.warmup < self.updates else "all warm-up"
+        self.length = f"{self.updates:,}, {warmup}"
         self.steps = [row["step"] for row in every[0]["history"]]
         self.hours = sum(result["ms_per_update"] for result in every) * self.updates / 3.6e6 / len(seeds)
         self.peak = max((result["peak_mb"] for result in every if "peak_mb" in result), default=None)
@@ -233,9 +226,10 @@ def interval(statistic, scores: list[np.ndarray], digits: int) -> str:
 
 
 def aggregates(cells: dict) -> list[list[str]]:
-    """The interquartile mean of every method over its tasks, and over those of them that BEAR has results for BEAR's, and
+    """The interquartile mean of every method over its tasks; of BEAR over those of them that it has results for, and there
     how likely the method is better. Methods with different tasks are not to be compared with each other."""
-    rows = [["method", "tasks", "interquartile mean", "tasks of BEAR's", "BEAR's there", "probability of improvement"]]
+    rows = [["method", "tasks", "interquartile mean", "tasks shared with BEAR", "BEAR's mean there"]]
+    rows[0] += ["probability of improvement"]
     for method in sorted_methods(cells, [task for task, _ in cells]):
         tasks = [task for task, name in sorted_keys(cells) if name == method]
         rows.append([method, str(len(tasks)), interval(interquartile_mean, [cells[t, method].last for t in tasks], 1)])
@@ -246,23 +240,24 @@ def aggregates(cells: dict) -> list[list[str]]:
     return rows
 
 
-def plot(cells: dict, methods: tuple[str, ...], path: Path, names: dict[str, str]) -> bool:
+def plot(cells: dict, methods: tuple[str, ...], path: Path, names: dict[str, str], fewest: int = 2) -> bool:
     """The paper's layout: a row for each task, a column for each of `names` (metric -> label), a line a method with a
-    band of ± a standard deviation, and dotted where a warm-up on MMD alone ended. Draws the tasks with results for two of
-    the methods, if any; returns whether."""
-    of = {task: [m for m in methods if (task, m) in cells] for task in dict.fromkeys(t for t, _ in sorted_keys(cells))}
-    rare = set(methods) - {"bear", "uwac"} or {"uwac"}  # without these it would be the first figure once more
-    of = {task: present for task, present in of.items() if len(present) > 1 and rare & set(present)}
+    band of ± a standard deviation, and dotted where a warm-up on MMD alone ended. Draws the tasks that have
+    `fewest` of the methods, if any; returns whether."""
+    found = [key for key in sorted_keys(cells) if names.keys() <= cells[key].curves.keys()]
+    of = {task: [m for m in methods if (task, m) in found] for task, _ in found}
+    first = set(FIGURES["training"][0])  # which are not drawn once more where all others are missing
+    rare = set(methods) - first if first < set(methods) else set(methods)
+    of = {task: present for task, present in of.items() if len(present) >= fewest and rare & set(present)}
     if not of:
         return False
     figure = Figure(figsize=(4.5 * len(names), 2.6 * len(of)), layout="constrained")
     grid = figure.subplots(len(of), len(names), squeeze=False)
     for row, (task, present) in zip(grid, of.items()):
         for axes, (name, label) in zip(row, names.items()):
-            shown = [m for m in present if name in cells[task, m].curves]
-            for i, method in enumerate(shown):
+            for i, method in enumerate(present):
                 cell, colour = cells[task, method], COLOURS.get(method)
-                width = 3.5 - 2.5 * i / len(shown)  # so that none hides another
+                width = 3.5 - 2.5 * i / len(present)  # so that none hides another
                 mean, steps = cell.curves[name].mean(1), np.array(cell.steps) / 1000
                 marker = "o" if len(steps) < 30 else None  # a lone evaluation is a dot, not a line
                 style = {"color": colour, "linewidth": width, "marker": marker, "markersize": width + 1}
@@ -273,7 +268,7 @@ def plot(cells: dict, methods: tuple[str, ...], path: Path, names: dict[str, str
             axes.set(title=task, xlabel="thousand updates", ylabel=label)
             axes.grid(alpha=0.3)
             axes.locator_params("x", nbins=6)
-            values = np.concatenate([cells[task, m].curves[name].mean(1) for m in shown])
+            values = np.concatenate([cells[task, m].curves[name].mean(1) for m in present])
             if name == "target_q" and values.max() > 10 * values.min() > 0:
                 axes.set_yscale("log")  # or what explodes would hide all else
             elif name == "score" and (missing := 5 - np.ptp(values)) > 0:  # or noise would look like a difference
@@ -281,7 +276,9 @@ def plot(cells: dict, methods: tuple[str, ...], path: Path, names: dict[str, str
             elif name == "ood_auroc":
                 axes.set_ylim(0, 1)
                 axes.axhline(0.5, color="0.5", linewidth=1, label="chance")
-            for warmup in {cells[task, m].warmup for m in shown if 0 < cells[task, m].warmup < cells[task, m].updates}:
+            for warmup in {
+                cells[task, m].warmup for m in present if 0 < cells[task, m].warmup < cells[task, m].updates
+            }:
                 axes.axvline(warmup / 1000, color="0.5", linestyle=":", linewidth=1, label="end of warm-up")
     lines = {line.get_label(): line for axes in grid.flat for line in axes.get_lines()}
     labels = sorted(lines, key=[*COLOURS, *lines].index)  # the other lines behind those of methods
@@ -311,10 +308,9 @@ def main(args: Args) -> None:
     for name, (methods, claim) in FIGURES.items():
         if plot(cells, methods, args.out / f"{name}.png", both):
             there = [method for method in methods if any(method == m for _, m in cells)]
-            source = "" if claim.startswith("Not in") else "The paper: "
-            text += [f"## {' against '.join(there)}", f"{source}{claim}.", f"![{name}]({name}.png)"]
+            text += [f"## {' against '.join(there)}", claim, f"![{name}]({name}.png)"]
     certain = tuple(name for name in COLOURS if name != "bear")
-    if plot(cells, certain, args.out / "ood_auroc.png", {"ood_auroc": "ood_auroc"}):
+    if plot(cells, certain, args.out / "ood_auroc.png", {"ood_auroc": "ood_auroc"}, fewest=1):
         text += [
             "## Does Var[Q] know random actions?",
             "The chance that a random action has the larger variance (AUROC): 1 always, 0.5 no difference, 0 never.",

@@ -38,7 +38,7 @@ METHODS = {  # script, and its arguments beside the grid's
     "bear+sn": ("uwac.py", {"weighting": "none", "dropout": 0.0, "spectral_norm": True, "variance": "analytic"}),
     "bear+dropout+sn": ("uwac.py", {"weighting": "none", "spectral_norm": True, "variance": "analytic"}),
     "uwac-unweighted": ("uwac.py", {"weighting": "none", "variance": "analytic"}),  # on Adroit the same as the last one
-    # Whether the weights alone keep Q bounded, which the paper does not ask: there UWAC has spectral norm on Adroit.
+    # Not in the paper, whose UWAC has spectral norm on Adroit: do the weights keep Q bounded without it?
     "uwac-no-sn": ("uwac.py", {"spectral_norm": False, "variance": "analytic"}),
     "uwac-ensemble": ("uwac.py", {"critic": "ensemble"}),
     "uwac-rem": ("uwac.py", {"critic": "rem"}),
@@ -137,9 +137,8 @@ def train(job: Job, work: Path, threads: int, on_gpu: bool) -> dict:
                     return json.loads((old.parent / "result.json").read_text())
                 arguments["resume"] = str(old.parent)
         result = script.main(script.Args(**arguments))
-        result["peak_mb"] = (
-            resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        )  # this process makes one run alone
+        usage = resource.getrusage(resource.RUSAGE_SELF)  # of this process, which makes one run alone
+        result["peak_mb"] = usage.ru_maxrss / 1024
         if on_gpu:
             result["peak_gpu_mb"] = torch.cuda.max_memory_allocated() / 2**20
         return result

@@ -246,13 +246,24 @@ def test_figures_show_where_the_warmup_ended_and_explosions_beside_all_else(tmp_
         grid = [result(method=m, scores=[(low,), (10.0,), (10.0**5,)], **changes) for m in ("bear", "uwac")]
         save(tmp_path, *grid)
         assert report.plot(report.read(tmp_path), ("bear", "uwac"), tmp_path / "a.svg", {"target_q": "mean Q target"})
-        assert report.plot(report.read(tmp_path), ("bear", "uwac"), tmp_path / "b.svg", {"ood_auroc": "ood_auroc"})
+        assert report.plot(report.read(tmp_path), ("bear", "uwac"), tmp_path / "b.svg", {"ood_auroc": "ood_auroc"}, 1)
         return (tmp_path / "a.svg").read_text()
 
     assert "end of warm-up" in text(1.0, warmup_steps=150)
     assert "chance" in (tmp_path / "b.svg").read_text() and "chance" not in (tmp_path / "a.svg").read_text()
     assert not any("end of warm-up" in text(1.0, warmup_steps=n) for n in (0, 40_000))
     assert "mathdefault{10^{3}}" in text(1.0) and "mathdefault{10^{3}}" not in text(-1.0)
+
+
+def test_auroc_of_a_lone_method_is_drawn_and_a_comparison_is_not(tmp_path):
+    """Nor does a method without Var[Q] take part."""
+    save(tmp_path, result(method="bear+sn", dropout=0.0), result(method="uwac", dropout=0.0, seed=1))
+    cells, names = report.read(tmp_path), {"ood_auroc": "ood_auroc"}
+    assert not report.plot(cells, ("bear+sn", "uwac"), tmp_path / "a.png", names, fewest=1)
+    save(tmp_path, result(method="bear+sn", dropout=0.0), result(method="uwac", seed=1))
+    cells = report.read(tmp_path)
+    assert report.plot(cells, ("bear+sn", "uwac"), tmp_path / "a.png", names, fewest=1)
+    assert not report.plot(cells, ("bear+sn", "uwac"), tmp_path / "a.png", names)
 
 
 def test_a_lone_evaluation_is_seen(tmp_path):
