@@ -1,9 +1,9 @@
 # /// script
-# requires-python = ">=3.10"
+# requires-python = ">=3.11"
 # dependencies = [
-#     "torch==2.13.0", "numpy==2.4.6", "gymnasium[mujoco,box2d]==1.4.0", "gymnasium-robotics==1.4.2", "mujoco==4.0.0",
-#     "mujoco-core==4.0.0", "h5py==3.16.0", "tyro==1.0.17", "tqdm==4.70.1", "matplotlib==3.11.2", "tensorboard==2.21.0",
-#     "pooch==1.9.0",
+#     "torch==2.13.0", "numpy==2.4.6", "gymnasium[mujoco,box2d]==1.4.0",
+#     "gymnasium-robotics==1.4.2", "mujoco==3.2.6", "h5py==3.16.0", "tyro==1.0.17", "tqdm==4.70.1",
+#     "matplotlib==3.11.2", "tensorboard==2.21.0", "pooch==1.9.0",
 # ]
 # ///
 """BEAR: offline reinforcement learning that keeps its policy inside the support of the data.
@@ -18,10 +18,10 @@ Shapes: S seeds trained together, C critics, B batch, N sampled actions, M sampl
 size; `stack` is S, or S * C for the critics.
 """
 
-import atexit
 import contextlib
 import copy
 import difflib
+import functools
 import io
 import json
 import math
@@ -40,10 +40,12 @@ from typing import Literal
 
 import gymnasium as gym
 import h5py
+import mujoco
 import numpy as np
 import pooch
 import torch
 import tyro
+from farama_notifications import notifications
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 from torch.utils.tensorboard import SummaryWriter
@@ -287,40 +289,82 @@ def normalized_score(env_id: str, episode_return: np.ndarray) -> np.ndarray:
     return 100 * (episode_return - random_return) / (expert_return - random_return)
 
 
-class EndWherePenFalls(gym.Wrapper):
-    """D4RL's pen task ends where the pen falls below 0.075 m; Gymnasium-Robotics' goes on."""
+class D4RLHand(gym.Wrapper):
+    """D4RL's rewards and ends for a hand of Gymnasium-Robotics 1.4.2.
+
+    That adds 0.1 * |palm - object| to the reward where D4RL subtracts it, and its episode goes on
+    when the pen falls below 0.075 m.
+    """
 
     def step(self, action):
         obs, reward, terminated, truncated, info = self.env.step(action)
-        pen = self.env.unwrapped
-        return obs, reward, bool(terminated or pen.data.xpos[pen.obj_body_id][2] < 0.075), truncated, info
+        hand = self.env.unwrapped
+        if hand.spec.id == "AdroitHandDoor-v1":
+            reward -= 0.2 * np.linalg.norm(obs[35:38])
+        elif hand.spec.id == "AdroitHandHammer-v1":
+            reward -= 0.2 * np.linalg.norm(obs[33:36] - obs[36:39])
+        elif hand.spec.id == "AdroitHandRelocate-v1":
+            reward -= 0.2 * np.linalg.norm(obs[30:33])
+        elif hand.spec.id == "AdroitHandPen-v1":
+            terminated = bool(hand.data.xpos[hand.obj_body_id][2] < 0.075)
+        return obs, reward, terminated, truncated, info
+
+
+def use_d4rl_masses(env: gym.Env) -> None:
+    """Give a walker the masses of D4RL's engine: with today's, Hopper is 3.6% heavier.
+
+    MuJoCo up to 2.1.1 weighed a capsule of length L and radius r as a cylinder of length L + r.
+    """
+    spec = mujoco.MjSpec.from_file(env.unwrapped.fullpath)
+    capsules = spec.compile()
+    for geom in spec.geoms:
+        if geom.type == mujoco.mjtGeom.mjGEOM_CAPSULE:
+            capsule = capsules.geom(geom.name)
+            radius, half_length, _ = capsule.size
+            geom.type = mujoco.mjtGeom.mjGEOM_CYLINDER
+            geom.size = [radius, half_length + radius / 2, 0]
+            geom.fromto = np.full(6, np.nan)  # its place is said by pos and quat
+            geom.pos = capsule.pos
+            geom.quat = capsule.quat
+    cylinders = spec.compile()
+    model = env.unwrapped.model
+    for name in ("body_mass", "body_inertia", "body_ipos", "body_iquat"):
+        getattr(model, name)[:] = getattr(cylinders, name)
+    mujoco.mj_setConst(model, env.unwrapped.data)
+
+
+def make_env(gym_id: str, max_steps: int | None = None, **settings) -> gym.Env:
+    """D4RL's version of a Gymnasium environment, such as AdroitHandDoor-v1 or Hopper-v4.
+
+    An episode has at most `max_steps` (None: as many as Gymnasium says); `settings` are
+    gym.make's. Raises InputError for a gymnasium-robotics that may have D4RL's rewards already.
+    """
+    gym.logger.min_level = gym.logger.ERROR  # no advice to move on to -v5
+    if "Adroit" in gym_id:
+        if version("gymnasium-robotics") != "1.4.2":
+            raise InputError("rewards are D4RL's with one version: install gymnasium-robotics==1.4.2")
+        notifications.pop("gymnasium_robotics", None)  # on the rewards that D4RLHand corrects
+        gym_id = f"gymnasium_robotics:{gym_id}"
+    env = gym.make(gym_id, max_episode_steps=max_steps, **settings)
+    if "Adroit" in gym_id:
+        return D4RLHand(env)
+    use_d4rl_masses(env)
+    return env
+
+
+def make_envs(env_id: str, num: int, video: Path | None = None) -> gym.vector.VectorEnv:
+    """`num` copies of the task's environment; their first episode is filmed into `video`."""
+    gym_id, max_steps, _, _ = ENVIRONMENTS[task_name(env_id)]
+    render_mode = "rgb_array" if video else None
+    make = functools.partial(make_env, gym_id, max_steps, render_mode=render_mode)
+    envs = gym.vector.SyncVectorEnv([make] * num)
+    if video is None:
+        return envs
+    first = {"step_trigger": lambda step: step == 0, "video_length": max_steps}
+    return gym.wrappers.vector.RecordVideo(envs, str(video), **first)
 
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)  # after which a run saves a checkpoint and ends
-
-
-def make_envs(env_id: str, num: int, video_folder: Path | None = None) -> gym.vector.VectorEnv:
-    """`num` copies of the task's environment, stepped together and, if wanted, filmed side by side for an episode."""
-    gym_id, max_steps, _, _ = ENVIRONMENTS[task_name(env_id)]
-    gym.logger.min_level = gym.logger.ERROR  # no advice to move on to -v5
-    if "Adroit" in gym_id:
-        import gymnasium_robotics  # here, because the walkers do without it
-
-        gym.register_envs(gymnasium_robotics)
-    settings = {"wrappers": [EndWherePenFalls] if "Pen" in gym_id else None, "max_episode_steps": max_steps}
-    settings["render_mode"] = "rgb_array" if video_folder else None
-    if video_folder is None and 1 < num < torch.get_num_threads():  # a process each, where each has a core
-        handlers = {number: signal.signal(number, signal.SIG_IGN) for number in SIGNALS}  # the processes inherit this
-        envs = gym.make_vec(gym_id, num, vectorization_mode="async", **settings)
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-        atexit.register(lambda: [process.kill() for process in envs.processes])
-        return envs
-    envs = gym.make_vec(gym_id, num, vectorization_mode="sync", **settings)
-    if video_folder is None:
-        return envs
-    settings = {"name_prefix": "evaluation", "step_trigger": lambda step: step == 0, "video_length": max_steps}
-    return gym.wrappers.vector.RecordVideo(envs, str(video_folder), **settings)
 
 
 class StackedLinear(nn.Module):
@@ -641,7 +685,7 @@ def main(args: Args) -> dict:
     source, address = find_dataset(args.env_id, args.dataset_path)
     envs = make_envs(args.env_id, args.num_seeds * args.eval_episodes)
     dims = envs.single_observation_space.shape + envs.single_action_space.shape
-    expected = (*dims, envs.spec.max_episode_steps)
+    expected = (*dims, ENVIRONMENTS[task_name(args.env_id)][1])
     if isinstance(source, Path) and not source.is_file():
         fetch_dataset(args.dataset_url or address, source, *expected)
     dataset, origin = load_dataset(source, *expected), dataset_origin(source, args)

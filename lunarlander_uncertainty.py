@@ -1,8 +1,8 @@
 # /// script
-# requires-python = ">=3.10"
+# requires-python = ">=3.11"
 # dependencies = [
-#     "torch==2.13.0", "numpy==2.4.6", "gymnasium[mujoco,box2d]==1.4.0", "tyro==1.0.17", "tqdm==4.70.1",
-#     "matplotlib==3.11.2",
+#     "torch==2.13.0", "numpy==2.4.6", "gymnasium[mujoco,box2d]==1.4.0", "mujoco==3.2.6",
+#     "tyro==1.0.17", "tqdm==4.70.1", "matplotlib==3.11.2",
 # ]
 # ///
 """Does dropout variance find what the data lacks? Section 4.1 of the UWAC paper, complete.

@@ -310,22 +310,19 @@ def measure(group: str, args: Args) -> list[dict]:
 
 
 def measure_evaluation(args: Args) -> list[dict]:
-    """Seconds of a default evaluation, 10 episodes and 100 candidates, environments one after another and in processes,
-    and of `ood_auroc`, beside what comes between two of them, the default 5,000 updates."""
+    """Seconds of a default evaluation, 10 episodes and 100 candidates, and of `ood_auroc`, beside what comes
+    between two of them, the default 5,000 updates."""
     rows = []
     for task in SIZES:
-        agent, spec = make_agent(Case("UWAC mc", task)), uwac.make_envs(task, 1).spec
-        settings = {"max_episode_steps": spec.max_episode_steps}
-        for mode in ("sync", "async"):
-            uwac.gym.logger.min_level = uwac.gym.logger.ERROR
-            envs = uwac.gym.make_vec(spec.id, 10, vectorization_mode=mode, **settings)
-            times = []
-            for i in range(args.repetitions):
-                start = time.perf_counter()
-                uwac.evaluate(*agent.policy(), envs, 100, [0, i])
-                times.append(time.perf_counter() - start)
-            rows.append({"group": "evaluation", "task": task, "what": f"episodes, {mode}", "s": times})
-            envs.close()
+        agent = make_agent(Case("UWAC mc", task))
+        envs = uwac.make_envs(task, 10)
+        times = []
+        for i in range(args.repetitions):
+            start = time.perf_counter()
+            uwac.evaluate(*agent.policy(), envs, 100, [0, i])
+            times.append(time.perf_counter() - start)
+        rows.append({"group": "evaluation", "task": task, "what": "episodes", "s": times})
+        envs.close()
         times = [seconds_of(lambda agent=agent: agent.ood_auroc(0)) for _ in range(args.repetitions)]
         rows.append({"group": "evaluation", "task": task, "what": "ood_auroc, mc", "s": times})
         start = time.perf_counter()

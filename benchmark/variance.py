@@ -62,7 +62,7 @@ def train(args: Args, rate: float, spectral_norm: bool) -> uwac.Agent:
     source, _ = uwac.find_dataset(args.env_id, args.dataset_path)
     envs = uwac.make_envs(args.env_id, 1)
     sizes = envs.single_observation_space.shape + envs.single_action_space.shape
-    dataset = uwac.load_dataset(source, *sizes, envs.spec.max_episode_steps)
+    dataset = uwac.load_dataset(source, *sizes, uwac.ENVIRONMENTS[uwac.task_name(args.env_id)][1])
     settings = {"dropout": rate, "spectral_norm": spectral_norm, "variance": "analytic", "seed": args.seed}
     settings |= {"batch_size": args.batch_size}
     torch.manual_seed(args.seed)

@@ -1,16 +1,9 @@
-"""What makes an update fast and must not change it: no wait for the host, a CUDA graph, environments in processes."""
+"""What makes an update fast and must not change it: no wait for the host, a CUDA graph."""
 
 import contextlib
 import copy
-import os
-import signal
-import subprocess
-import sys
-import time
-from pathlib import Path
 from types import SimpleNamespace
 
-import gymnasium as gym
 import numpy as np
 import pytest
 import torch
@@ -171,58 +164,3 @@ def test_passes_at_once_are_independent():
     estimates = torch.stack([uwac.mc_dropout_variance(*inputs, 20) for _ in range(1000)]) / truth
     assert_close(estimates.mean(0), torch.ones(2, 4), rtol=0, atol=0.06)
     assert 0.8 < (estimates.std() / (2 / 19) ** 0.5).item() < 1.3
-
-
-def processes(monkeypatch, script, num):
-    """`num` environments of door-demo where there are cores for one more."""
-    monkeypatch.setattr(torch, "get_num_threads", lambda: num + 1)
-    return script.make_envs("door-demo", num)
-
-
-def test_environments_in_processes_give_the_same_returns(script, monkeypatch):
-    """And there are processes only where each has a core, or for a video."""
-    agent = make_agent(script, {})
-    one_by_one = script.make_envs("door-demo", 3)
-    parallel = processes(monkeypatch, script, 3)
-    assert isinstance(parallel, gym.vector.AsyncVectorEnv) and isinstance(one_by_one, gym.vector.SyncVectorEnv)
-    assert isinstance(script.make_envs("door-demo", 4), gym.vector.SyncVectorEnv)
-    assert isinstance(script.make_envs("door-demo", 1), gym.vector.SyncVectorEnv)
-    first, second = (script.evaluate(*agent.policy(), envs, 2, [0, 1]) for envs in (one_by_one, parallel))
-    np.testing.assert_array_equal(first, second)
-    assert len(np.unique(first)) == 3
-    parallel.close()
-
-
-def test_signals_do_not_stop_the_environments(script, monkeypatch):
-    """Ctrl-C and a scheduler's SIGTERM reach every process of a run; those of the environments leave it to the run."""
-    handlers = [signal.getsignal(number) for number in script.SIGNALS]
-    envs = processes(monkeypatch, script, 2)
-    assert [signal.getsignal(number) for number in script.SIGNALS] == handlers
-    envs.reset(seed=0)
-    for number in (signal.SIGINT, signal.SIGTERM):
-        for process in envs.processes:
-            os.kill(process.pid, number)
-    time.sleep(0.2)
-    envs.step(np.zeros((2, 28), np.float32))
-    assert all(process.is_alive() for process in envs.processes)
-    envs.close()
-
-
-def is_zombie(pid):
-    return " Z " in Path(f"/proc/{pid}/stat").read_text()
-
-
-@pytest.mark.parametrize("end", ["", "raise ValueError", "os.kill(os.getpid(), 9)"], ids=["end", "error", "kill"])
-def test_no_process_outlives_its_run(end, tmp_path):
-    code = "import os, torch, uwac; torch.get_num_threads = lambda: 3; envs = uwac.make_envs('door-demo', 2)\n"
-    code += f"envs.reset(); print(*(process.pid for process in envs.processes), flush=True)\nenvs.step_async(envs.action_space.sample())\n{end}"
-    command, folder = [sys.executable, "-c", code], os.path.dirname(uwac.__file__)
-    done = subprocess.run(command, check=False, cwd=folder, capture_output=True, text=True, timeout=60)
-    pids = [int(word) for word in done.stdout.split()]
-    assert len(pids) == 2, done.stderr
-    for _ in range(100):
-        alive = [pid for pid in pids if Path(f"/proc/{pid}").exists() and not is_zombie(pid)]
-        if not alive:
-            return
-        time.sleep(0.1)
-    raise AssertionError(f"still running: {alive}")
