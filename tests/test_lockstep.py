@@ -1,4 +1,4 @@
-"""The updates are the authors', number for number, and a change of any formula would be seen."""
+"""The updates are the authors', number for number, and the comparison sees small changes."""
 
 from pathlib import Path
 
