@@ -659,11 +659,13 @@ def read_file(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
 def read_array(file: h5py.File, name: str) -> np.ndarray:
     """An array that the file itself holds, plain or gzipped. HDF5 would follow links elsewhere, and
     make room for whatever size is claimed. Raises ValueError."""
-    stored, link = file[name], file.get(name, getlink=True)
+    if not isinstance(file.get(name, getlink=True), h5py.HardLink):
+        raise ValueError(f"it has no {name} of its own")
+    stored = file[name]
     settings = stored.id.get_create_plist()
     filters = {settings.get_filter(i)[0] for i in range(settings.get_nfilters())}
-    elsewhere = not isinstance(link, h5py.HardLink) or stored.is_virtual or stored.external
     packed = filters - {h5py.h5z.FILTER_DEFLATE, h5py.h5z.FILTER_SHUFFLE}
+    elsewhere = stored.is_virtual or stored.external
     if elsewhere or packed or stored.dtype.kind not in "fiub":
         raise ValueError(f"{name} is not an array of numbers in this file, plain or gzipped")
     if stored.nbytes > 1032 * os.path.getsize(file.filename):  # the most that gzip can unpack
@@ -734,7 +736,10 @@ def load_checkpoint(run: str | Path) -> tuple[Agent, dict]:
     path = Path(run) / "checkpoint.pt"
     with input_errors(f"{path}: no checkpoint of {SCRIPT}.py"):
         saved = torch.load(path, map_location="cpu", weights_only=True)
-        agent = Agent(Args(**saved["args"]), *saved["dims"])
+        args = Args(**saved["args"])
+        if vars(args) != saved["args"]:
+            raise ValueError("its arguments are another script's")
+        agent = Agent(args, *saved["dims"])
         agent.load_state_dict(saved["agent"])
         for name, optimizer in agent.optimizers.items():
             optimizer.load_state_dict(saved["optimizers"][name])
@@ -744,17 +749,15 @@ def load_checkpoint(run: str | Path) -> tuple[Agent, dict]:
 def resumed(args: Args, saved: dict) -> Args:
     """The run's arguments, but for those given with --resume. Raises InputError for one that would
     change how the run was trained so far."""
-    names = list(saved)
-    shaping = names[: names.index("total_steps")]
+    given = {}
     for field in fields(args):
-        value = getattr(args, field.name)
-        if value == field.default:
-            continue
-        if field.name in shaping and value != saved[field.name]:
-            was = f"{field.name} is {saved[field.name]} there, not {value}"
-            raise InputError(f"--resume {args.resume}: {was}")
-        saved[field.name] = value
-    return Args(**saved | {"resume": None})
+        if getattr(args, field.name) != field.default:
+            given[field.name] = getattr(args, field.name)
+    names = list(saved)
+    for name in names[: names.index("total_steps")]:
+        if given.get(name, saved[name]) != saved[name]:
+            raise InputError(f"--resume {args.resume}: {name} is {saved[name]} there, and stays so")
+    return Args(**saved | given | {"resume": None})
 
 
 def evaluate_run(args: Args) -> dict:
@@ -840,7 +843,8 @@ def train(agent: Agent, data: list[Tensor], envs, run: Path, args: Args, result:
     seconds, began = result["seconds"], time.perf_counter()
     hidden = not (sys.stderr.isatty() or "ipykernel" in sys.modules)
     steps = range(result["step"] + 1, args.total_steps + 1)
-    bar = tqdm(steps, unit="updates", disable=hidden)
+    place = {"initial": result["step"], "total": args.total_steps}
+    bar = tqdm(steps, unit="updates", disable=hidden, **place)
     for step in bar:
         metrics = launch(torch.full((), step, device=DEVICE))
         evaluating = step % args.eval_every == 0 or step == args.total_steps
@@ -851,7 +855,7 @@ def train(agent: Agent, data: list[Tensor], envs, run: Path, args: Args, result:
         seconds += time.perf_counter() - began
         for name, values in metrics.items():
             if not np.isfinite(values).all():
-                raise FloatingPointError(f"{name} of the seeds is {values} at update {step}")
+                raise FloatingPointError(f"{name} is {values} at update {step}: diverged")
         if evaluating:
             returns = evaluate(agent, envs, [args.seed, step], args.eval_candidates)
             metrics["score"] = normalized_score(args.env_id, returns).mean(1)
