@@ -293,7 +293,7 @@ def update(agent: Agent, data: list[Tensor], step: int | Tensor, args: Args) -> 
     index = torch.randint(len(data[0]), (args.num_seeds, args.batch_size), device=data[0].device)
     obs, action, reward, next_obs, done = (array[index] for array in data)  # (S, B, ...)
 
-    # The behaviour VAE learns the data's actions.
+    # The behaviour VAE learns the actions of the data.
     vae_loss = agent.vae.loss(obs, action)
     agent.minimize(vae_loss, "vae")
 
@@ -330,21 +330,14 @@ def update(agent: Agent, data: list[Tensor], step: int | Tensor, args: Args) -> 
     # Line 12: the targets follow.
     with torch.no_grad():
         agent.log_alpha.clamp_(-5, 10)
-        for old, new in zip(agent.target_critic.parameters(), agent.critic.parameters()):
-            old.lerp_(new, args.tau)
-        for old, new in zip(agent.target_actor.parameters(), agent.actor.parameters()):
-            old.lerp_(new, args.tau)
+        targets = [*agent.target_critic.parameters(), *agent.target_actor.parameters()]
+        networks = [*agent.critic.parameters(), *agent.actor.parameters()]
+        torch._foreach_lerp_(targets, networks, args.tau)
 
-    metrics = {
-        "vae_loss": vae_loss,
-        "critic_loss": critic_loss,
-        "actor_loss": actor_loss,
-        "alpha": alpha,
-        "mmd": mmd_loss.mean(1),
-        "target_q": target_q.mean(1),
-        "policy_q": policy_q.mean(1),
-    }
-    return {name: value.detach() for name, value in metrics.items()}
+    losses = {"vae_loss": vae_loss, "critic_loss": critic_loss, "actor_loss": actor_loss}
+    of_batch = {"mmd": mmd_loss, "target_q": target_q, "policy_q": policy_q}
+    means = {name: value.mean(1) for name, value in of_batch.items()}
+    return losses | {"alpha": alpha} | means
 
 
 def evaluate(agent: Agent, envs: gym.vector.VectorEnv, seed: list[int], num: int) -> np.ndarray:
@@ -529,7 +522,8 @@ def read_file(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
 def read_array(file: h5py.File, name: str) -> np.ndarray:
     """An array that the file itself holds, plain or gzipped. HDF5 would follow links elsewhere, and
     make room for whatever size is claimed. Raises ValueError."""
-    if not isinstance(file.get(name, getlink=True), h5py.HardLink):
+    own = isinstance(file.get(name, getlink=True), h5py.HardLink)
+    if not own:
         raise ValueError(f"it has no {name} of its own")
     stored = file[name]
     settings = stored.id.get_create_plist()
@@ -721,7 +715,7 @@ def train(agent: Agent, data: list[Tensor], envs, run: Path, args: Args, result:
         saving = evaluating or step % (args.checkpoint_every or args.eval_every) == 0
         if not saving and step % args.log_every != 0:
             continue
-        metrics = {name: value.cpu().numpy() for name, value in metrics.items()}  # (S,) each
+        metrics = {name: value.numpy(force=True) for name, value in metrics.items()}  # (S,) each
         seconds += time.perf_counter() - began
         for name, values in metrics.items():
             if not np.isfinite(values).all():

@@ -392,14 +392,13 @@ class Agent(nn.Module):
 
 def update(agent: Agent, data: list[Tensor], step: int | Tensor, args: Args) -> dict[str, Tensor]:
     """One step of every network: Algorithm 1, lines 3 to 12. Returns metrics, each (S,)."""
-    weighting = args.beta, args.weight_clip, args.weighting
     # Line 3: a mini-batch of transitions for each seed.
     index = torch.randint(len(data[0]), (args.num_seeds, args.batch_size), device=data[0].device)
     obs, action, reward, next_obs, done = (array[index] for array in data)  # (S, B, ...)
     agent.critic.power_iteration()
     agent.target_critic.power_iteration()
 
-    # The behaviour VAE learns the data's actions.
+    # The behaviour VAE learns the actions of the data.
     vae_loss = agent.vae.loss(obs, action)
     agent.minimize(vae_loss, "vae")
 
@@ -413,8 +412,8 @@ def update(agent: Agent, data: list[Tensor], step: int | Tensor, args: Args) -> 
         target_q = reward + args.gamma * (1 - done) * y
         # Line 7: the variance of y, which is that at the action where the maximum is attained.
         best_action = candidates.take_along_dim(best[:, :, None, None], dim=2).squeeze(2)
-        variance = uncertainty(agent.target_critic, next_obs, best_action, args)  # (S, B)
-        weight = uncertainty_weight(variance, *weighting)  # (S, B)
+        var_y = uncertainty(agent.target_critic, next_obs, best_action, args)  # (S, B)
+        weight = uncertainty_weight(var_y, args.beta, args.weight_clip, args.weighting)
     # Line 8: weighted regression of both critics, under dropout.
     q = agent.critic(obs, action, args.dropout)  # (2, S, B)
     critic_loss = (weight * (q - target_q).square()).sum(0).mean(1)
@@ -430,8 +429,8 @@ def update(agent: Agent, data: list[Tensor], step: int | Tensor, args: Args) -> 
     policy_action = actor_samples[:, :, 0].tanh()
     q1, q2 = agent.critic(obs, policy_action)
     policy_q = torch.minimum(q1, q2)  # (S, B)
-    policy_variance = uncertainty(agent.critic, obs, policy_action, args)
-    policy_weight = uncertainty_weight(policy_variance, *weighting)
+    var_q = uncertainty(agent.critic, obs, policy_action, args)
+    policy_weight = uncertainty_weight(var_q, args.beta, args.weight_clip, args.weighting)
     use_q = step > args.warmup_steps
     alpha = agent.log_alpha.exp()  # (S,)
     excess = (mmd_loss - args.mmd_threshold).mean(1)
@@ -442,24 +441,15 @@ def update(agent: Agent, data: list[Tensor], step: int | Tensor, args: Args) -> 
     # Line 12: the targets follow.
     with torch.no_grad():
         agent.log_alpha.clamp_(-5, 10)
-        for old, new in zip(agent.target_critic.parameters(), agent.critic.parameters()):
-            old.lerp_(new, args.tau)
-        for old, new in zip(agent.target_actor.parameters(), agent.actor.parameters()):
-            old.lerp_(new, args.tau)
+        targets = [*agent.target_critic.parameters(), *agent.target_actor.parameters()]
+        networks = [*agent.critic.parameters(), *agent.actor.parameters()]
+        torch._foreach_lerp_(targets, networks, args.tau)
 
-    metrics = {
-        "vae_loss": vae_loss,
-        "critic_loss": critic_loss,
-        "actor_loss": actor_loss,
-        "alpha": alpha,
-        "mmd": mmd_loss.mean(1),
-        "target_q": target_q.mean(1),
-        "policy_q": policy_q.mean(1),
-        "variance": variance.mean(1),
-        "weight": weight.mean(1),
-        "policy_weight": policy_weight.mean(1),
-    }
-    return {name: value.detach() for name, value in metrics.items()}
+    losses = {"vae_loss": vae_loss, "critic_loss": critic_loss, "actor_loss": actor_loss}
+    of_batch = {"mmd": mmd_loss, "target_q": target_q, "policy_q": policy_q}
+    of_batch |= {"variance": var_y, "weight": weight, "policy_weight": policy_weight}
+    means = {name: value.mean(1) for name, value in of_batch.items()}
+    return losses | {"alpha": alpha} | means
 
 
 def ood_auroc(agent: Agent, data: list[Tensor], args: Args) -> np.ndarray:
@@ -659,7 +649,8 @@ def read_file(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
 def read_array(file: h5py.File, name: str) -> np.ndarray:
     """An array that the file itself holds, plain or gzipped. HDF5 would follow links elsewhere, and
     make room for whatever size is claimed. Raises ValueError."""
-    if not isinstance(file.get(name, getlink=True), h5py.HardLink):
+    own = isinstance(file.get(name, getlink=True), h5py.HardLink)
+    if not own:
         raise ValueError(f"it has no {name} of its own")
     stored = file[name]
     settings = stored.id.get_create_plist()
@@ -851,7 +842,7 @@ def train(agent: Agent, data: list[Tensor], envs, run: Path, args: Args, result:
         saving = evaluating or step % (args.checkpoint_every or args.eval_every) == 0
         if not saving and step % args.log_every != 0:
             continue
-        metrics = {name: value.cpu().numpy() for name, value in metrics.items()}  # (S,) each
+        metrics = {name: value.numpy(force=True) for name, value in metrics.items()}  # (S,) each
         seconds += time.perf_counter() - began
         for name, values in metrics.items():
             if not np.isfinite(values).all():
