@@ -33,6 +33,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import zlib
 from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
 from importlib.metadata import version
@@ -520,20 +521,25 @@ def read_file(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
 
 
 def read_array(file: h5py.File, name: str) -> np.ndarray:
-    """An array that the file itself holds, plain or gzipped. HDF5 would follow links elsewhere, and
-    make room for whatever size is claimed. Raises ValueError."""
+    """An array that the file itself holds, plain or gzipped. HDF5 would follow links elsewhere, make
+    room for whatever is claimed, and crash on damage. Raises ValueError."""
     own = isinstance(file.get(name, getlink=True), h5py.HardLink)
-    if not own:
-        raise ValueError(f"it has no {name} of its own")
-    stored = file[name]
-    settings = stored.id.get_create_plist()
-    filters = {settings.get_filter(i)[0] for i in range(settings.get_nfilters())}
-    packed = filters - {h5py.h5z.FILTER_DEFLATE, h5py.h5z.FILTER_SHUFFLE}
-    elsewhere = stored.is_virtual or stored.external
-    if elsewhere or packed or stored.dtype.kind not in "fiub":
-        raise ValueError(f"{name} is not an array of numbers in this file, plain or gzipped")
-    if stored.nbytes > 1032 * os.path.getsize(file.filename):  # the most that gzip can unpack
-        raise ValueError(f"{name} claims {stored.nbytes} bytes, more than this file can hold")
+    stored = file[name] if own else None
+    if not isinstance(stored, h5py.Dataset) or stored.dtype.kind not in "fiub":
+        raise ValueError(f"{name} is missing, a link, or not an array of numbers")
+    num_filters = stored.id.get_create_plist().get_nfilters()
+    gzip = stored.compression == "gzip"
+    if stored.is_virtual or stored.external or num_filters != gzip + stored.shuffle:
+        raise ValueError(f"{name} lies in another file, or is packed otherwise than by gzip")
+    size = math.prod(stored.chunks or stored.shape) * stored.dtype.itemsize
+    if size > 1032 * stored.id.get_storage_size():  # the most that gzip can unpack
+        raise ValueError(f"{name} claims more than the file holds")
+    for part in stored.iter_chunks() if stored.chunks else ():
+        mask, content = stored.id.read_direct_chunk(tuple(rows.start for rows in part))
+        if gzip and mask == 0:
+            content = zlib.decompressobj().decompress(content, size + 1)
+        if len(content) != size:
+            raise ValueError(f"{name} has a damaged chunk")
     return stored[()]
 
 
