@@ -6,7 +6,7 @@
 A case is a small valid file in D4RL's format, made from (seed, case), and one mutation of it. It
 must load with the content that is known or that a second reading finds, or be refused in one line
 that begins with the path. It fails if it raises anything else, kills the interpreter, takes more
-than 10 s or 1 GB, or opens a file beside its own. Linux only (/proc, inotify).
+than 10 s, or opens a file beside its own; it may take 1 GB. Linux only (/proc, inotify).
 """
 
 import argparse
@@ -107,13 +107,6 @@ def add(rng, content, at):
     content[place] = (content[place] + int(rng.integers(-9, 10))) % 256
 
 
-def move(rng, content, at):
-    """Bytes from elsewhere in the file."""
-    source, place = rng.choice(at, 2)
-    part = content[source : source + int(rng.integers(1, 64))]
-    content[place : place + len(part)] = part
-
-
 def cut(rng, content, at):
     """The end, or some bytes in the middle."""
     place = rng.choice(at)
@@ -142,7 +135,7 @@ def stored_bytes(change, where):
     return make
 
 
-for change in (flip, overwrite, add, move):
+for change in (flip, overwrite, add):
     for where in ("header", "structure", "structure again", "structure once more"):
         KINDS[f"{change.__name__} in {where}"] = stored_bytes(change, where)
 for change, where in ((flip, "numbers"), (cut, "file"), (insert, "file")):
@@ -248,25 +241,14 @@ def _(rng, file, name, array, outside):
     return REREAD if name == "timeouts" else REFUSED
 
 
-@array_as("metadata linked")
-def _(rng, file, name, array, outside):
-    del file["metadata"]
-    file["metadata"] = h5py.ExternalLink(str(outside / "outside.hdf5"), "/")
-    file[name] = array
-    return array
-
-
-@array_as("metadata of all kinds")
+@array_as("metadata of all kinds, and an array with two names")
 def _(rng, file, name, array, outside):
     attributes = file["metadata"].attrs
     attributes["text"], attributes["many"] = "a\nb", np.zeros(5000)
     attributes["reference"], attributes["empty"] = file["metadata"].ref, h5py.Empty("f4")
-    file[name] = array
-    return array
-
-
-@array_as("two hard links")
-def _(rng, file, name, array, outside):
+    if rng.random() < 0.5:
+        del file["metadata"]
+        file["metadata"] = h5py.ExternalLink(str(outside / "outside.hdf5"), "/")
     file["elsewhere"] = array
     file[name] = file["elsewhere"]
     return array
@@ -279,7 +261,9 @@ def _(rng, file, name, array, outside):
         file.create_dataset(name, array.shape, array.dtype, external=raw)
     else:
         layout = h5py.VirtualLayout(array.shape, array.dtype)
-        layout[...] = h5py.VirtualSource(str(outside / "outside.hdf5"), name, array.shape)
+        shape = (100, *array.shape[1:])
+        source = h5py.VirtualSource(str(outside / "outside.hdf5"), name, shape)
+        layout[...] = source[: len(array)]
         file.create_virtual_dataset(name, layout)
     return REFUSED
 
@@ -455,20 +439,14 @@ def was_opened(descriptor):
     return False
 
 
-def memory(field):
-    """Bytes, by the kernel: VmRSS now, VmHWM at the most, VmSize of address space."""
-    status = Path("/proc/self/status").read_text()
-    return int(status.split(f"{field}:")[1].split()[0]) * 1024
-
-
 def attempt(script, path, expected, descriptor):
     """Load one file: (loaded or refused, failure or '', message, seconds)."""
     loaded, message, failure = None, "", ""
     was_opened(descriptor)
     LIBC.mallopt(PERTURB, 0x5A)
-    Path("/proc/self/clear_refs").write_text("5")  # VmHWM begins again
-    before, start = memory("VmRSS"), time.monotonic()
-    limit = memory("VmSize") + 3 * BYTES  # so that this machine is safe
+    start = time.monotonic()
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    limit = pages * resource.getpagesize() + BYTES  # more is refused: a MemoryError
     resource.setrlimit(resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
     try:
         with contextlib.redirect_stderr(io.StringIO()):
@@ -479,11 +457,9 @@ def attempt(script, path, expected, descriptor):
     except BaseException as error:  # whatever it is, it is the finding
         failure = f"crash: raises {error!r}"
     resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-    seconds, taken = time.monotonic() - start, memory("VmHWM") - before
+    seconds = time.monotonic() - start
     if was_opened(descriptor):
         failure = failure or "wrong load: opens a file beside its own"
-    if taken > BYTES:
-        failure = failure or f"crash: takes {taken / 1e6:.0f} MB"
     if seconds > SECONDS:
         failure = failure or f"hang: takes {seconds:.1f} s"
     failure = failure or verdict(path, expected, loaded, message)

@@ -30,6 +30,10 @@ def trusting(path):
         return {name: file[name][()] for name in fuzz_dataset.WIDTHS if name in file}, {}
 
 
+def greedy(path):
+    return trusting(path) if np.ones(2 * 10**8).all() else None
+
+
 def converted(arrays, *rest):
     return fuzz_dataset.reference(arrays) or {}
 
@@ -39,7 +43,7 @@ def converted(arrays, *rest):
     [
         (lambda path: os.kill(os.getpid(), signal.SIGKILL), "nothing wrong", "SIGKILL"),
         (lambda path: time.sleep(60), "nothing wrong", "hang"),
-        (lambda path: ({"rewards": np.ones(2 * 10**8)}, {}), "nothing wrong", " MB"),
+        (greedy, "nothing wrong", "MemoryError"),
         (trusting, "stored outside", "opens a file beside its own"),
         (trusting, "not HDF5", "raises OSError"),
         (trusting, "gzip taken for numbers", "wrong load"),
