@@ -367,6 +367,11 @@ ENVIRONMENTS = {
     "relocate": ("AdroitHandRelocate-v1", 200, -6.425911, 4233.877797728884),
 }
 D4RL = "http://rail.eecs.berkeley.edu/datasets/offline_rl/"
+TASKS = (
+    "hopper, halfcheetah, walker2d with -random, -medium, -medium-replay, -medium-expert, -expert"
+    " (and -v0, -v1, -v2); pen, hammer, door, relocate with -human, -cloned, -expert"
+    " (and -v0, -v1); door-demo; with --dataset-path also any Gymnasium id"
+)
 
 
 def task(env_id: str) -> tuple[str, int | None, float, float]:
@@ -486,23 +491,22 @@ def find_dataset(env_id: str, dataset_path: str | None) -> Path:
     if dataset_path and (file or env_id in gym.registry):
         return Path(dataset_path)
     if file is None:
-        names = [name.removesuffix("-v0") for name in files if name[-2:] not in ("v1", "v2")]
-        hint = "with -v1, walkers -v2, too; any Gymnasium id with --dataset-path"
-        raise InputError(
-            f"--env-id {env_id!r}: no such task; there are {', '.join(names)} ({hint})"
-        )
+        raise InputError(f"--env-id {env_id!r}: no such task; there are {TASKS}")
     cache = Path(os.environ.get("D4RL_DATASET_DIR") or "~/.d4rl/datasets").expanduser()
-    beside = Path(__file__).parent / "data" / file
     path = cache / Path(file).name
+    beside = Path(__file__).parent / "data" / path.name
     for place in (beside, path, cache / f"{env_id}-rebuilt.hdf5"):  # by benchmark/make_dataset.py
         if place.is_file():
             return place
     if env_id == "door-demo":
-        raise InputError(f"{beside} comes with the project: pass its place by --dataset-path")
-    with input_errors(f"{D4RL}{file}: no download into {cache}; --env-id door-demo needs none"):
+        raise InputError(f"{beside} ships with the project: pass its place by --dataset-path")
+    hint = "--env-id door-demo needs no download"
+    with input_errors(f"{D4RL}{file} cannot be fetched into {cache}; {hint}"):
         cache.mkdir(parents=True, exist_ok=True)
+        pooch.get_logger().setLevel("WARNING")
         with tempfile.TemporaryDirectory(dir=cache) as folder:
-            aside = pooch.retrieve(D4RL + file, None, path.name, folder, progressbar=True)
+            show = sys.stderr.isatty()
+            aside = pooch.retrieve(D4RL + file, None, path.name, folder, progressbar=show)
             read_file(aside)  # before it is kept
             os.replace(aside, path)
     return path
@@ -511,7 +515,7 @@ def find_dataset(env_id: str, dataset_path: str | None) -> Path:
 def read_file(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     """Arrays and `metadata` of an HDF5 file in D4RL's format. Raises InputError."""
     names = ["observations", "actions", "rewards", "terminals"]
-    with input_errors(f"{path}: no HDF5 file in D4RL's format"), h5py.File(path) as file:
+    with input_errors(f"{path}: not an HDF5 file in D4RL's format"), h5py.File(path) as file:
         if "timeouts" in file:
             names.append("timeouts")
         arrays = {name: read_array(file, name) for name in names}
@@ -521,7 +525,7 @@ def read_file(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
 
 
 def read_array(file: h5py.File, name: str) -> np.ndarray:
-    """An array that the file itself holds, plain or gzipped. HDF5 would follow links elsewhere, make
+    """An array that the file itself holds, plain or gzipped. HDF5 would follow a link, make
     room for whatever is claimed, and crash on damage. Raises ValueError."""
     own = isinstance(file.get(name, getlink=True), h5py.HardLink)
     stored = file[name] if own else None
@@ -557,16 +561,16 @@ def to_transitions(
     data = {}
     for name, shape in shapes.items():
         with input_errors(f"{where}: {name} must be an array of numbers"):
-            array = np.asarray(arrays[name], np.float32)
+            array = np.asarray(arrays[name]).astype(np.float32, casting="same_kind")
             expected = (len(arrays["rewards"]), *shape)
         if array.shape == (*expected, 1):
             array = array[..., 0]
         if array.shape != expected:
-            raise InputError(f"{where}: {name} must have shape {expected}, not {array.shape}")
+            raise InputError(f"{where}: {name} has shape {array.shape}, expected is {expected}")
         bad = np.argwhere(~np.isfinite(array))
         if len(bad) > 0:
             count = f"{len(bad)} NaN or infinite values, the first in row {bad[0, 0]}"
-            raise InputError(f"{where}: {name} must be finite, but has {count}")
+            raise InputError(f"{where}: {name} has {count}")
         data[name] = array
 
     obs, action = data["observations"], data["actions"].clip(-1, 1)
