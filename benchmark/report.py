@@ -1,206 +1,175 @@
-"""Tables and figures from result files alone: those of `benchmark/run.py`, or result.json of single runs.
+"""Tables and figures from result files alone: those of benchmark/run.py, or folders of single runs.
 
     python benchmark/report.py
+    python benchmark/report.py --results runs/RUN runs/OTHER_RUN --metrics mmd alpha
 
-Scores are those of the last evaluation and the mean of the last ten, never of the best one; ± is the standard deviation
-over seeds, and stands only where there are two or more. Beside them stand the paper's numbers (Wu et al., 2021, Tables 1
-and 2, in benchmark/paper/). The aggregates are those of Agarwal et al. (2021): the interquartile mean over tasks and
-seeds and the probability of improvement, with 95% intervals from 2,000 bootstrap samples of seeds, drawn for each task
-apart.
+Seeds are averaged only where task, data, updates, warm-up and precision are the same. Scores are the
+last evaluation's and the mean of the last ten, never the best. Aggregates are those of Agarwal et
+al. (2021), with 95% intervals from 2,000 bootstrap samples of seeds, drawn for each task apart.
 """
 
 import csv
-import io
 import json
 import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import tyro
-from matplotlib.figure import Figure
 from scipy.stats import bootstrap, trim_mean
+from style import COLOURS, new_figure, save
 
-BENCHMARK = Path(__file__).resolve().parent
-FIGURES = {  # which methods, and what the paper says of them; the last two are not in it
-    "training": (("bear", "uwac"), "The paper: BEAR degrades while its Q target explodes, UWAC does neither (4.4)."),
-    "spectral_norm": (("bear", "bear+sn"), "The paper: spectral norm alone bounds Q and scores lower (4.6)."),
-    "dropout": (("bear+sn", "bear+dropout+sn"), "The paper: dropout without weights changes nothing (4.6)."),
-    "weighting": (("uwac", "bear+dropout+sn", "uwac-unweighted"), "The paper: without weights scores drop (4.6)."),
-    "ablations": (("bear", "bear+sn", "bear+dropout+sn", "uwac"), "The three above in one figure."),
-    "ensembles": (("bear", "uwac", "uwac-ensemble", "uwac-rem"), "The paper: ensembles do as well as dropout (4.6)."),
-    "deviation": (("uwac", "uwac-std"), "The paper: weights by variance and by standard deviation do the same (4.6)."),
-    "norm_or_weights": (("bear", "bear+sn", "uwac-no-sn", "uwac-analytic"), "Ours: the norm or the weights alone."),
-    "estimates": (("uwac", "uwac-analytic", "uwac-code"), "Ours: the estimate of Var[Q], and the code's settings."),
-}
-COLOURS = {
-    "bear": "#000000",
-    "uwac": "#D55E00",
-    "uwac-analytic": "#0072B2",
-    "uwac-code": "#E69F00",
-    "uwac-std": "#56B4E9",
-    "bear+sn": "#009E73",
-    "bear+dropout+sn": "#CC79A7",
-    "uwac-unweighted": "#999999",
-    "uwac-no-sn": "#8B1A1A",
-    "uwac-ensemble": "#7F5FBF",
-    "uwac-rem": "#8C6D31",
-}
-
+# Seeds that are averaged may differ in these arguments.
+OF_A_RUN = {"seed", "num_seeds", "run_dir", "resume", "total_steps", "checkpoint_every"}
+OF_A_RUN |= {"dataset_path", "log_every", "cuda_graph", "capture_video", "track"}
+LABELS = {"target_q": "mean Q target", "score": "normalized score"}
 LEGEND = """
-Scores are D4RL's, of the last evaluation and the mean of the last ten, also where some of those fall into the warm-up on MMD
-alone; ± is the standard deviation over seeds. How far ours are from the paper's conditions, the columns on data and updates
-say; transitions are what is left of the data once the ends of episodes are cut. Hours are those of updates, without
-evaluations, on a machine that other work may share; MB is the largest memory of a run's process. Q target, mmd and weight
-(the critic's) are means over the updates since the evaluation before. Aggregates are of last evaluations, and every seed
-counts alike; they have no interval where a task has a single seed, and then tell little. On walkers bear+sn, bear+dropout+sn
-and uwac-code have spectral norm, uwac and uwac-analytic have none; on Adroit all have it but bear and uwac-no-sn.
-""".strip()
+"Last" is the score of the last evaluation, "last ten" the mean of the last ten, warm-up or not; ± is
+the standard deviation over seeds. Q target, mmd and weight (the critic's) are the last ones, hours
+those of a seed's updates without evaluations, MB the largest memory of a run. – does not apply.
+"""
 
 
 @dataclass
 class Args:
-    results: Path = BENCHMARK.parent / "runs" / "results"  # folder: every .json file in it and below
-    out: Path = BENCHMARK.parent / "runs" / "report"  # folder for report.md, tables as CSV and LaTeX, and figures
+    results: tuple[Path, ...] = (Path("runs/grid"),)  # folders of result files, or of single runs
+    tasks: tuple[str, ...] = ()  # only these (default: all there are)
+    methods: tuple[str, ...] = ()  # only these (default: all there are)
+    metrics: tuple[str, ...] = ("target_q", "score")  # what the figures show, a panel each
+    folder: Path = Path("runs/report")  # for report.md, tables as CSV, figures as PNG and PDF
 
 
-class Cell:
-    """All seeds of a method on a task. Raises KeyError, TypeError or IndexError for what is no result, and SystemExit for
-    results that do not belong together."""
+class Setting(NamedTuple):
+    """What results must share to stand in one row, figure or mean."""
 
-    def __init__(self, results: dict[Path, dict]):
-        first, *others = results
-        settings, seeds = {file: settings_of(result) for file, result in results.items()}, {}
-        for other in others:
-            a, b = settings[first], settings[other]
-            if differing := [name for name in a | b if a.get(name) != b.get(name)]:
-                values = ", ".join(f"{name} {a.get(name)} and {b.get(name)}" for name in differing)
-                sys.exit(f"error: {first} and {other}: the same task and method with different arguments: {values}")
-        for file, result in results.items():
-            args = result["args"]
-            for seed in range(args["seed"], args["seed"] + args["num_seeds"]):
-                if seed in seeds:
-                    sys.exit(f"error: {seeds[seed]} and {file}: both have seed {seed}; one of them has to go")
-                seeds[seed] = file
-        every = [*results.values()]
-        # With the size, because a file with D4RL's name may hold less than D4RL's own.
-        self.data = f"{every[0]['data']['origin']}, {every[0]['transitions']:,} transitions"
-        self.updates, self.warmup = every[0]["args"]["total_steps"], every[0]["args"].get("warmup_steps", 0)
-        warmup = f"warm-up {self.warmup:,}" if self.warmup < self.updates else "all warm-up"
-        self.length = f"{self.updates:,}, {warmup}"
-        self.steps = [row["step"] for row in every[0]["history"]]
-        self.hours = sum(result["ms_per_update"] for result in every) * self.updates / 3.6e6 / len(seeds)
-        self.peak = max((result["peak_mb"] for result in every if "peak_mb" in result), default=None)
-        self.hardware = {result["hardware"] for result in every}
-        names = {"score", "target_q", "mmd", "weight", "ood_auroc"} & set(every[0]["history"][0])
-        if every[0]["args"].get("dropout") == 0 and every[0]["args"]["critic"] == "dropout":
-            names -= {"ood_auroc"}  # no variance at all
-        self.curves = {
-            name: np.concatenate([np.array([row[name] for row in r["history"]]) for r in every], axis=1)
-            for name in names
-        }  # (evaluations, seeds)
-        self.last, self.last_ten = self.curves["score"][-1], self.curves["score"][-10:].mean(0)  # (seeds,)
+    task: str  # the paper's name, which has no version
+    data: str  # with its size: a file with D4RL's name may hold less than D4RL's own
+    protocol: str  # updates, warm-up and, if it is not the default, precision
 
 
-def settings_of(result: dict) -> dict:
-    """What must be the same in all seeds."""
-    args = {k: v for k, v in result["args"].items() if k not in ("seed", "num_seeds", "resume")}
-    return args | result["data"] | {"transitions": result["transitions"]}
+Cells = dict[Setting, dict[str, list[dict]]]  # setting -> method -> results, each of a seed or more
 
 
-def task_of(result: dict) -> str:
-    """The paper's name: it gives no versions."""
-    return re.sub(r"-v\d+$", "", result["task"])
+def refuse(message: str) -> None:
+    print(f"error: {message}", file=sys.stderr)
+    sys.exit(2)
 
 
-def method_of(result: dict) -> str:
-    return result.get("method", result["algorithm"])
+def setting_of(result: dict) -> Setting:
+    args, updates = result["args"], result["history"][-1]["step"]
+    task = re.sub(r"-v\d+$", "", result["task"])
+    data = f"{result['data']['origin']}, {result['transitions']:,} transitions"
+    protocol = f"{updates:,} updates, warm-up {args['warmup_steps']:,}"
+    precision = args.get("matmul_precision", "high")
+    if precision != "high":
+        protocol += f", {precision} precision"
+    return Setting(task, data, protocol)
 
 
-def read(folder: Path) -> dict[tuple[str, str], Cell]:
-    """(task, method) -> its cell. Files that are no results are left out, with a line on standard error."""
-    groups = {}
-    for file in sorted(folder.rglob("*.json")):
-        try:
-            result = json.loads(file.read_text())
-            Cell({file: result})
-            groups.setdefault((task_of(result), method_of(result)), {})[file] = result
-        except (ValueError, KeyError, TypeError, IndexError) as error:
-            print(f"{file}: not a result ({type(error).__name__}: {error}), left out", file=sys.stderr)
-    if not groups:
-        sys.exit(f"error: {folder} holds no results; benchmark/run.py makes some")
-    return {key: Cell(results) for key, results in groups.items()}
+def check_together(old: dict, new: dict, file: Path) -> None:
+    """Ends the program where two results of one method and setting cannot be averaged."""
+    a, b = old["args"], new["args"]
+    if a["seed"] < b["seed"] + b["num_seeds"] and b["seed"] < a["seed"] + a["num_seeds"]:
+        refuse(f"{file}: its seed {b['seed']} is in another file, too; leave one of them out")
+    for name in sorted(a.keys() & b.keys() - OF_A_RUN):
+        if a[name] != b[name]:
+            refuse(f"{file}: {name} {b[name]}, elsewhere {a[name]}; put such runs into two folders")
 
 
-def paper(table: int) -> dict[str, dict[str, str]]:
-    """Task -> method -> score, as printed."""
-    with open(BENCHMARK / "paper" / f"table{table}.csv") as file:
-        return {row["task"]: row for row in csv.DictReader(file)}
+def read(args: Args) -> Cells:
+    """The tasks and methods asked for, in the order of the paper and of COLOURS."""
+    cells: Cells = {}
+    for folder in args.results:
+        is_run = (folder / "result.json").exists()
+        for file in sorted(folder.glob("result.json" if is_run else "*.json")):
+            try:
+                result = json.loads(file.read_text())
+                setting = setting_of(result)
+                method = result.get("method", result["algorithm"])
+            except (ValueError, KeyError, TypeError, IndexError) as error:
+                refuse(f"{file}: not a result ({type(error).__name__}: {error}); move it away")
+            results = cells.setdefault(setting, {}).setdefault(method, [])
+            for other in results:
+                check_together(other, result, file)
+            results.append(result)
+    if not cells:
+        refuse(f"no results in {', '.join(map(str, args.results))}; benchmark/run.py makes some")
+    tasks = {setting.task for setting in cells}
+    methods = {method for found in cells.values() for method in found}
+    for name, wanted, there in (("tasks", args.tasks, tasks), ("methods", args.methods, methods)):
+        if unknown := sorted(set(wanted) - there):
+            refuse(f"--{name} {' '.join(unknown)}: there are {', '.join(sorted(there))}")
+    order = {name: place for place, name in enumerate([*paper(), *COLOURS])}
+    kept: Cells = {}
+    for setting in sorted(cells, key=lambda s: (order.get(s.task, 99), s)):
+        for method in sorted(cells[setting], key=lambda m: (order.get(m, 99), m)):
+            if method in (args.methods or methods) and setting.task in (args.tasks or tasks):
+                kept.setdefault(setting, {})[method] = cells[setting][method]
+    return kept
 
 
-def score(values: np.ndarray | None) -> str:
-    if values is None:
-        return "–"
-    return f"{values.mean():.1f}" + (f" ± {values.std(ddof=1):.1f}" if len(values) > 1 else "")
-
-
-def wide(table: int, cells: dict) -> list[list[str]]:
-    """The paper's table: a row for each of its tasks, its UWAC and BEAR, and of our methods last evaluations and means of
-    the last ten. Where the methods of a task do not share data or length, both are named."""
-    methods = sorted_methods(cells, [*paper(table)])
-    rows = [["task", "data", "updates", "paper: UWAC", "paper: BEAR", *methods, *(f"{m}, last ten" for m in methods)]]
-    for task, numbers in paper(table).items():
-        ours = [cells.get((task, method)) for method in methods]
-        data = " or ".join(dict.fromkeys(cell.data for cell in ours if cell)) or "–"
-        updates = " or ".join(dict.fromkeys(cell.length for cell in ours if cell)) or "–"
-        rows.append([task, data, updates, f"{numbers['UWAC']} ± {numbers['UWAC_std']}", numbers["BEAR"]])
-        rows[-1] += [score(cell and cell.last) for cell in ours] + [score(cell and cell.last_ten) for cell in ours]
+def paper() -> dict[str, dict[str, str]]:
+    """Task -> method -> score as printed, of the paper's Tables 1 and 2."""
+    rows = {}
+    for name in ("table1.csv", "table2.csv"):
+        with open(Path(__file__).parent / "paper" / name) as file:
+            rows |= {row["task"]: row for row in csv.DictReader(file)}
     return rows
 
 
-def sorted_keys(cells: dict) -> list[tuple[str, str]]:
-    """Tasks as in the paper, then others; methods as in COLOURS, then others."""
-    tasks, methods = [*paper(1), *paper(2)], list(COLOURS)
-    place = {name: i for i, name in enumerate(tasks + methods)}
-    return sorted(cells, key=lambda key: [(place.get(name, 99), name) for name in key])
+def curve(results: list[dict], name: str) -> np.ndarray | None:
+    """A metric at every evaluation, (evaluations, seeds); None where the method has none."""
+    args = results[0]["args"]
+    no_variance = args.get("dropout") == 0 and "members" not in args
+    if name not in results[0]["history"][0] or (name == "ood_auroc" and no_variance):
+        return None
+    return np.concatenate([[row[name] for row in r["history"]] for r in results], axis=1)
 
 
-def sorted_methods(cells: dict, tasks: list[str]) -> list[str]:
-    """Those with results for any of the tasks, in the order of `sorted_keys`."""
-    return [method for _, method in sorted_keys({("", method): 0 for task, method in cells if task in tasks})]
+def spread(values: np.ndarray) -> str:
+    """Mean and standard deviation over seeds; a single seed has no deviation, and is marked."""
+    if len(values) == 1:
+        return f"{values[0]:.1f} (1 seed)"
+    return f"{values.mean():.1f} ± {values.std(ddof=1):.1f}"
 
 
-def long(cells: dict) -> list[list[str]]:
-    """A row for each task and method: all that there is to say of it. Hours are of updates alone, MB the largest resident
-    memory of a run; the highest Q target, and the last MMD, weight and ood_auroc, are of means over seeds."""
-    rows = [["task", "data", "method", "seeds", "updates", "hours a seed", "MB", "last", "last ten"]]
-    rows[0] += ["Q target", "Q target, highest", "mmd", "weight", "ood_auroc"]
-    for task, method in sorted_keys(cells):
-        cell = cells[task, method]
-        row = [task, cell.data, method, str(len(cell.last)), cell.length, f"{cell.hours:.3g}"]
-        row += [f"{cell.peak:.0f}" if cell.peak else "–", score(cell.last), score(cell.last_ten)]
-        row += [score(cell.curves["target_q"][-1]), f"{cell.curves['target_q'].mean(1).max():.1f}"]
-        for name, digits in (("mmd", 3), ("weight", 3), ("ood_auroc", 2)):
-            row += [f"{cell.curves[name][-1].mean():.{digits}f}" if name in cell.curves else "–"]
-        rows.append(row)
+def run_table(cells: Cells) -> list[list[str]]:
+    """A row for each setting and method: all there is to say of it."""
+    rows = [["task", "data", "protocol", "method", "seeds", "last", "last ten", "Q target"]]
+    rows[0] += ["highest Q target", "mmd", "weight", "ood_auroc", "hours a seed", "MB"]
+    for setting, methods in cells.items():
+        for method, results in methods.items():
+            scores, target_q = curve(results, "score"), curve(results, "target_q")
+            updates = results[0]["history"][-1]["step"]
+            row = [setting.task, setting.data, setting.protocol, method, str(scores.shape[1])]
+            row += [spread(scores[-1]), spread(scores[-10:].mean(0)), spread(target_q[-1])]
+            row.append(f"{target_q.mean(1).max():.1f}")
+            for name, digits in (("mmd", 3), ("weight", 3), ("ood_auroc", 2)):
+                values = curve(results, name)
+                row.append("–" if values is None else f"{values[-1].mean():.{digits}f}")
+            milliseconds = sum(r["ms_per_update"] for r in results) / scores.shape[1]
+            row.append(f"{milliseconds * updates / 3.6e6:.3g}")
+            peak = max(r.get("peak_mb", 0) for r in results)
+            row.append(f"{peak:.0f}" if peak else "–")
+            rows.append(row)
     return rows
 
 
-def markdown(rows: list[list[str]]) -> str:
-    lines = ["| " + " | ".join(row) + " |" for row in rows]
-    return "\n".join([lines[0], "|" + "---|" * len(rows[0]), *lines[1:]])
-
-
-def latex(rows: list[list[str]]) -> str:
-    lines = [" & ".join(cell.replace("_", r"\_").replace(" ± ", r" $\pm$ ") for cell in row) + r" \\" for row in rows]
-    begin = r"\begin{tabular}{l" + "r" * (len(rows[0]) - 1) + "}"
-    return "\n".join([begin, r"\toprule", lines[0], r"\midrule", *lines[1:], r"\bottomrule", r"\end{tabular}", ""])
-
-
-def as_csv(rows: list[list[str]]) -> str:
-    csv.writer(text := io.StringIO(), lineterminator="\n").writerows(rows)
-    return text.getvalue()
+def paper_table(cells: Cells) -> list[list[str]]:
+    """The paper's UWAC and BEAR beside our last evaluations, for the tasks that were run."""
+    there = {name for found in cells.values() for name in found}
+    methods = sorted(there, key=lambda name: ([*COLOURS, name].index(name), name))
+    rows = [["task", "data", "protocol", "paper: UWAC", "paper: BEAR", *methods]]
+    for setting, found in cells.items():
+        if numbers := paper().get(setting.task):
+            row = [setting.task, setting.data, setting.protocol]
+            row += [f"{numbers['UWAC']} ± {numbers['UWAC_std']}", numbers["BEAR"]]
+            for method in methods:
+                row.append(spread(curve(found[method], "score")[-1]) if method in found else "–")
+            rows.append(row)
+    return rows
 
 
 def interquartile_mean(*scores: np.ndarray) -> float:
@@ -209,116 +178,98 @@ def interquartile_mean(*scores: np.ndarray) -> float:
 
 
 def probability_of_improvement(*scores: np.ndarray) -> float:
-    """That a seed of the first method scores more than one of the second, a tie counting half, averaged over tasks:
-    the first half of `scores` are the first method's tasks, the others the second's."""
-    ours, theirs = scores[: len(scores) // 2], scores[len(scores) // 2 :]
-    return float(np.mean([(np.sign(a[:, None] - b).mean() + 1) / 2 for a, b in zip(ours, theirs)]))
+    """That a seed of the first method scores more than one of the second, a tie counting half,
+    averaged over tasks: the first half of `scores` is the first method's, the other the second's."""
+    pairs = zip(scores[: len(scores) // 2], scores[len(scores) // 2 :])
+    return float(np.mean([(np.sign(a[:, None] - b).mean() + 1) / 2 for a, b in pairs]))
 
 
 def interval(statistic, scores: list[np.ndarray], digits: int) -> str:
     """The statistic, with its 95% interval where every task has two seeds or more."""
     value = f"{statistic(*scores):.{digits}f}"
     if min(map(len, scores)) < 2:
-        return value
-    settings = {"vectorized": False, "method": "percentile", "n_resamples": 2000, "rng": np.random.default_rng(0)}
+        return f"{value} (single seeds)"
+    settings = {"vectorized": False, "method": "percentile", "n_resamples": 2000, "rng": 0}
     low, high = bootstrap(scores, statistic, **settings).confidence_interval
     return f"{value} ({low:.{digits}f} to {high:.{digits}f})"
 
 
-def aggregates(cells: dict) -> list[list[str]]:
-    """The interquartile mean of every method over its tasks; of BEAR over those of them that it has results for, and there
-    how likely the method is better. Methods with different tasks are not to be compared with each other."""
-    rows = [["method", "tasks", "interquartile mean", "tasks shared with BEAR", "BEAR's mean there"]]
-    rows[0] += ["probability of improvement"]
-    for method in sorted_methods(cells, [task for task, _ in cells]):
-        tasks = [task for task, name in sorted_keys(cells) if name == method]
-        rows.append([method, str(len(tasks)), interval(interquartile_mean, [cells[t, method].last for t in tasks], 1)])
-        shared = [task for task in tasks if (task, "bear") in cells and method != "bear"]
-        ours, theirs = ([cells[task, name].last for task in shared] for name in (method, "bear"))
-        rows[-1] += [str(len(shared)), interval(interquartile_mean, theirs, 1)] if shared else ["–", "–"]
-        rows[-1] += [interval(probability_of_improvement, ours + theirs, 2) if shared else "–"]
+def aggregate_table(cells: Cells) -> list[list[str]]:
+    """Every method and BEAR, over the tasks that have both under the same protocol."""
+    rows = [["method", "protocol", "tasks", "interquartile mean", "BEAR's", "P(improvement)"]]
+    shared: dict[tuple[str, str], list[dict]] = {}
+    for setting, found in cells.items():
+        for method in found:
+            if method != "bear" and "bear" in found:
+                shared.setdefault((method, setting.protocol), []).append(found)
+    for (method, protocol), tasks in shared.items():
+        ours = [curve(found[method], "score")[-1] for found in tasks]
+        theirs = [curve(found["bear"], "score")[-1] for found in tasks]
+        means = [interval(interquartile_mean, scores, 1) for scores in (ours, theirs)]
+        improvement = interval(probability_of_improvement, ours + theirs, 2)
+        rows.append([method, protocol, str(len(tasks)), *means, improvement])
     return rows
 
 
-def plot(cells: dict, methods: tuple[str, ...], path: Path, names: dict[str, str], fewest: int = 2) -> bool:
-    """The paper's layout: a row for each task, a column for each of `names` (metric -> label), a line a method with a
-    band of ± a standard deviation, and dotted where a warm-up on MMD alone ended. Draws the tasks that have
-    `fewest` of the methods, if any; returns whether."""
-    found = [key for key in sorted_keys(cells) if names.keys() <= cells[key].curves.keys()]
-    of = {task: [m for m in methods if (task, m) in found] for task, _ in found}
-    first = set(FIGURES["training"][0])  # which are not drawn once more where all others are missing
-    rare = set(methods) - first if first < set(methods) else set(methods)
-    of = {task: present for task, present in of.items() if len(present) >= fewest and rare & set(present)}
-    if not of:
-        return False
-    figure = Figure(figsize=(4.5 * len(names), 2.6 * len(of)), layout="constrained")
-    grid = figure.subplots(len(of), len(names), squeeze=False)
-    for row, (task, present) in zip(grid, of.items()):
-        for axes, (name, label) in zip(row, names.items()):
-            for i, method in enumerate(present):
-                cell, colour = cells[task, method], COLOURS.get(method)
-                width = 3.5 - 2.5 * i / len(present)  # so that none hides another
-                mean, steps = cell.curves[name].mean(1), np.array(cell.steps) / 1000
-                marker = "o" if len(steps) < 30 else None  # a lone evaluation is a dot, not a line
-                style = {"color": colour, "linewidth": width, "marker": marker, "markersize": width + 1}
-                axes.plot(steps, mean, label=method, **style)
-                if len(cell.last) > 1:
-                    std = cell.curves[name].std(1, ddof=1)
-                    axes.fill_between(steps, mean - std, mean + std, color=colour, alpha=0.15, linewidth=0)
-            axes.set(title=task, xlabel="thousand updates", ylabel=label)
-            axes.grid(alpha=0.3)
-            axes.locator_params("x", nbins=6)
-            values = np.concatenate([cells[task, m].curves[name].mean(1) for m in present])
-            if name == "target_q" and values.max() > 10 * values.min() > 0:
-                axes.set_yscale("log")  # or what explodes would hide all else
-            elif name == "score" and (missing := 5 - np.ptp(values)) > 0:  # or noise would look like a difference
-                axes.set_ylim(values.min() - missing / 2, values.max() + missing / 2)
-            elif name == "ood_auroc":
-                axes.set_ylim(0, 1)
-                axes.axhline(0.5, color="0.5", linewidth=1, label="chance")
-            for warmup in {
-                cells[task, m].warmup for m in present if 0 < cells[task, m].warmup < cells[task, m].updates
-            }:
-                axes.axvline(warmup / 1000, color="0.5", linestyle=":", linewidth=1, label="end of warm-up")
-    lines = {line.get_label(): line for axes in grid.flat for line in axes.get_lines()}
-    labels = sorted(lines, key=[*COLOURS, *lines].index)  # the other lines behind those of methods
-    settings = {"loc": "outside upper center", "ncols": 3 * len(names), "frameon": False, "fontsize": "small"}
-    figure.legend([lines[label] for label in labels], labels, **settings)
-    figure.savefig(path, dpi=110)
-    return True
+def draw(setting: Setting, found: dict[str, list[dict]], metrics: tuple[str, ...], path: Path):
+    """A panel for each metric, a line for each method with a band of a standard deviation."""
+    figure = new_figure(10, 4.5)
+    panels = figure.subplots(1, len(metrics), squeeze=False)[0]
+    lines = {}
+    for axes, name in zip(panels, metrics):
+        for method, results in found.items():
+            steps = np.array([row["step"] for row in results[0]["history"]]) / 1000
+            values = curve(results, name)
+            if values is None:
+                continue
+            mean, seeds = values.mean(1), values.shape[1]
+            marker = "o" if len(steps) < 30 else None  # a lone evaluation is a dot, not a line
+            (line,) = axes.plot(steps, mean, color=COLOURS.get(method), marker=marker)
+            label = f"{method} (1 seed)"
+            if seeds > 1:
+                label = f"{method} ({seeds} seeds ± std)"
+                std = values.std(1, ddof=1)
+                band = {"color": line.get_color(), "alpha": 0.15, "linewidth": 0}
+                axes.fill_between(steps, mean - std, mean + std, **band)
+            lines[label] = line
+        low, high = axes.dataLim.intervaly
+        if name == "target_q" and high > 1000:
+            axes.set_yscale("symlog", linthresh=10)  # or what explodes would hide all else
+        elif name == "score" and high - low < 5:  # or noise would look like a difference
+            axes.set_ylim((low + high) / 2 - 3, (low + high) / 2 + 3)
+        warmup = results[0]["args"]["warmup_steps"] / 1000
+        if 0 < warmup < steps[-1]:
+            lines["end of warm-up"] = axes.axvline(warmup, color="0.4", linestyle=":")
+        axes.set_ylabel(LABELS.get(name, name))
+    figure.suptitle(f"{setting.task} ({setting.data}), {setting.protocol}")
+    figure.supxlabel("thousand updates")
+    figure.legend(lines.values(), lines.keys(), loc="outside right center")
+    save(figure, path)
 
 
 def main(args: Args) -> None:
-    cells = read(args.results)
-    args.out.mkdir(parents=True, exist_ok=True)
-    text = [
-        "# Report",
-        "Made by `benchmark/report.py` from result files alone.",
-        LEGEND,
-    ]
-    text += [f"Hardware: {', '.join(sorted(set.union(*(cell.hardware for cell in cells.values()))))}."]
-    tables = {"runs": ("Every task and method", long(cells)), "aggregates": ("Aggregates", aggregates(cells))}
-    tables |= {"table1": ("Table 1: walkers", wide(1, cells)), "table2": ("Table 2: Adroit", wide(2, cells))}
-    for name, (title, rows) in tables.items():
-        if len(rows[0]) > 5:  # a method has results for it
-            text += [f"## {title}", "– is not run, or does not apply.", markdown(rows)]
-            (args.out / f"{name}.csv").write_text(as_csv(rows))
-            (args.out / f"{name}.tex").write_text(latex(rows))
-    both = {"score": "normalized score", "target_q": "mean Q target"}
-    for name, (methods, claim) in FIGURES.items():
-        if plot(cells, methods, args.out / f"{name}.png", both):
-            there = [method for method in methods if any(method == m for _, m in cells)]
-            text += [f"## {' against '.join(there)}", claim, f"![{name}]({name}.png)"]
-    certain = tuple(name for name in COLOURS if name != "bear")
-    if plot(cells, certain, args.out / "ood_auroc.png", {"ood_auroc": "ood_auroc"}, fewest=1):
-        text += [
-            "## Does Var[Q] know random actions?",
-            "The chance that a random action has the larger variance (AUROC): 1 always, 0.5 no difference, 0 never.",
-            "![ood_auroc](ood_auroc.png)",
-        ]
-    (args.out / "report.md").write_text("\n\n".join(text) + "\n")
-    print(markdown(long(cells)))
-    print(f"\n{args.out / 'report.md'}")
+    cells = read(args)
+    results = [r for found in cells.values() for same in found.values() for r in same]
+    metrics = {name for r in results for name in r["history"][0]} - {"step", "seconds"}
+    if unknown := sorted(set(args.metrics) - metrics):
+        refuse(f"--metrics {' '.join(unknown)}: there are {', '.join(sorted(metrics))}")
+    args.folder.mkdir(parents=True, exist_ok=True)
+    hardware = sorted({r["hardware"] for r in results})
+    text = ["# Report", LEGEND.strip(), f"Hardware: {', '.join(hardware)}."]
+    tables = {"runs": run_table, "paper": paper_table, "aggregates": aggregate_table}
+    for name, table in tables.items():
+        rows = table(cells)
+        if len(rows) > 1:
+            with open(args.folder / f"{name}.csv", "w") as file:
+                csv.writer(file, lineterminator="\n").writerows(rows)
+            rows.insert(1, ["---"] * len(rows[0]))
+            text.append("\n".join(f"| {' | '.join(row)} |" for row in rows))
+    for number, (setting, found) in enumerate(cells.items(), 1):
+        name = "-".join([f"{number:02}", setting.task.replace("/", "-"), *args.metrics])
+        draw(setting, found, args.metrics, args.folder / f"{name}.png")
+        text.append(f"![{setting.task}, {setting.protocol}]({name}.png)")
+    (args.folder / "report.md").write_text("\n\n".join(text) + "\n")
+    print(text[3], args.folder / "report.md", sep="\n\n")  # the table of runs
 
 
 if __name__ == "__main__":
