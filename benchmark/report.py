@@ -45,7 +45,7 @@ class Setting(NamedTuple):
     """What results must share to stand in one row, figure or mean."""
 
     task: str  # the paper's name, which has no version
-    data: str  # with its size: a file with D4RL's name may hold less than D4RL's own
+    data: str  # its file, and its size: one with D4RL's name may hold less than D4RL's own
     protocol: str  # updates, warm-up and, if it is not the default, precision
 
 
@@ -60,7 +60,7 @@ def refuse(message: str) -> None:
 def setting_of(result: dict) -> Setting:
     args, updates = result["args"], result["history"][-1]["step"]
     task = re.sub(r"-v\d+$", "", result["task"])
-    data = f"{result['data']['origin']}, {result['transitions']:,} transitions"
+    data = f"{Path(result['data']['path']).name}, {result['transitions']:,} transitions"
     protocol = f"{updates:,} updates, warm-up {args['warmup_steps']:,}"
     precision = args.get("matmul_precision", "high")
     if precision != "high":

@@ -102,8 +102,8 @@ def finished(run_dir: Path) -> dict | None:
         result = json.loads((run_dir / "result.json").read_text())
     except OSError:
         return None
-    total = result["args"]["total_steps"] or 500_000
-    return result if result["history"][-1]["step"] == total else None
+    last = result["history"][-1]["step"]
+    return result if last == result["args"]["total_steps"] else None
 
 
 def train(name: str, words: list[str], args: Args) -> dict:
@@ -130,7 +130,7 @@ def train(name: str, words: list[str], args: Args) -> dict:
     if code == 0 and result:
         peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss  # one run a worker
         return result | {"peak_mb": peak / 1024}
-    message = log_file.read_text(errors="replace").strip().split("\n")[-1]
+    message = log_file.read_text(errors="replace").strip("\n─╰╯").split("\n")[-1]
     message = f"exit code {code}: {message} ({log_file})"
     # 2: wrong arguments or data. 3: diverged, as it would again.
     raise ValueError(message) if code in (2, 3) else RuntimeError(message)
@@ -161,7 +161,8 @@ def run(runs: dict[str, list[str]], args: Args) -> dict[str, Exception]:
             continue
         result["method"] = name.split("__")[1]
         result["command"] = shlex.join(["python", *runs[name]])
-        result["dataset"] = Path(result["dataset"]).name  # folders differ between machines
+        result["args"]["run_dir"] = None  # folders mean nothing elsewhere
+        result["data"]["path"] = Path(result["data"]["path"]).name
         part = args.folder / f"{name}.tmp"
         part.write_text(json.dumps(result, indent=1))
         part.replace(args.folder / f"{name}.json")  # there in whole or not at all

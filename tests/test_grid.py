@@ -33,7 +33,7 @@ while saved["step"] < 10:
         print("error: no good", file=sys.stderr)
         os._exit(int(fail.removeprefix("always-")))
 args = {"total_steps": 10, "threads": os.environ["OMP_NUM_THREADS"]}
-result = {"args": args, "history": [{"step": 10}], "last": {"mean": 1.0}, "dataset": "/a/b.hdf5"}
+result = {"args": args, "history": [{"step": 10}], "last": {"mean": 1.0}, "data": {"path": "/a/b"}}
 (folder / "result.json").write_text(json.dumps(result))
 """
 
@@ -103,14 +103,13 @@ def test_every_run_leaves_one_small_file(local_ray, stub, capsys):
     names = ["door-demo__stub__0.json", "door-demo__stub__1.json"]
     assert sorted(file.name for file in stub.folder.iterdir()) == names
     result = json.loads((stub.folder / names[1]).read_text())
-    assert result["method"] == "stub" and result["dataset"] == "b.hdf5"
+    assert result["method"] == "stub" and result["data"]["path"] == "b"
     assert result["args"]["threads"] == "1" and 1 < result["peak_mb"] < 1000
     (stub.folder / names[0]).unlink()
     assert run.main(stub, []) == 0
     out = capsys.readouterr().out.splitlines()
-    assert out[0] == "2 runs, 0 of them finished before" and out[2] == result["command"]
+    assert out[2] == result["command"] and out[2].endswith("stub.py --env-id door-demo --seed 1")
     assert out[-2:] == ["2 runs, 1 of them finished before", out[1]]
-    assert out[2].endswith("stub.py --env-id door-demo --seed 1")
 
 
 def test_a_killed_run_goes_on_from_its_checkpoint(local_ray, stub):

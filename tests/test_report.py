@@ -23,8 +23,8 @@ def result(method="bear", seed=0, scores=(10.0, 20.0), warmup=100, task="door-hu
         row = {"step": 100 * i, "score": [score], "target_q": [score / 2], "mmd": [0.25]}
         history.append(row if method == "bear" else row | {"weight": [1.5], "ood_auroc": [0.75]})
     found = {"task": task, "algorithm": "bear", "method": method, "args": args, "history": history}
-    found |= {"data": {"origin": "D4RL"}, "transitions": 6704}
-    return found | {"hardware": "CPU, 1 thread", "ms_per_update": 36_000.0}
+    found |= {"data": {"path": "a.hdf5"}, "transitions": 6704, "hardware": "CPU, 1 thread"}
+    return found | {"ms_per_update": 36_000.0}
 
 
 def save(folder, *results):
