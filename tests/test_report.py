@@ -23,8 +23,8 @@ def result(method="bear", seed=0, scores=(10.0, 20.0), warmup=100, task="door-hu
         row = {"step": 100 * i, "score": [score], "target_q": [score / 2], "mmd": [0.25]}
         history.append(row if method == "bear" else row | {"weight": [1.5], "ood_auroc": [0.75]})
     found = {"task": task, "algorithm": "bear", "method": method, "args": args, "history": history}
-    found |= {"data": {"path": "a.hdf5"}, "transitions": 6704, "hardware": "CPU, 1 thread"}
-    return found | {"ms_per_update": 36_000.0}
+    found |= {"data": {"path": "a.hdf5"}, "transitions": 6704, "ms_per_update": 36_000.0}
+    return found | {"hardware": "CPU, 1 thread"}
 
 
 def save(folder, *results):
@@ -97,7 +97,7 @@ def test_wrong_names_get_the_names_there_are(change, message, tmp_path, capsys):
 
 def test_the_papers_numbers_stand_beside_tasks_that_were_run(tmp_path):
     others = result("uwac", task="hopper-medium", scores=[50.0]), result(task="own-task")
-    rows = table(save(tmp_path, result(), result("uwac"), *others), "paper")
+    rows = table(save(tmp_path, result(), result("uwac", scores=[30.0, 20.0]), *others), "paper")
     assert [row["task"] for row in rows] == ["hopper-medium", "door-human"]
     assert list(rows[0])[3:] == ["paper: UWAC", "paper: BEAR", "bear", "uwac"]
     assert [*rows[0].values()][3:] == ["88.9 ± 12.2", "52.1", "–", "50.0 (1 seed)"]
@@ -128,7 +128,6 @@ def test_figures_are_png_and_pdf_of_at_most_1000_pixels(tmp_path):
     report.main(args)
     (picture,) = args.folder.glob("*.png")
     assert picture.with_suffix(".pdf").exists() and max(imread(picture).shape) <= 1000
-    assert f"]({picture.name})" in (args.folder / "report.md").read_text()
 
 
 def test_figures_show_methods_seeds_warmup_and_explosions(tmp_path, monkeypatch):
@@ -139,10 +138,9 @@ def test_figures_show_methods_seeds_warmup_and_explosions(tmp_path, monkeypatch)
     first, second = [[t.get_text() for t in f.legends[0].get_texts()] for f in figures]
     assert first == ["bear (2 seeds ± std)", "uwac (1 seed)", "end of warm-up"]
     assert second == ["bear (1 seed)"]  # all warm-up
-    target_q, score = figures[0].axes
-    for axes in (target_q, score):
+    for axes in figures[0].axes:
         bear, uwac, _ = axes.get_lines()
         assert (bear.get_color(), uwac.get_color()) == (COLOURS["bear"], COLOURS["uwac"])
         assert len(axes.collections) == 1  # the band of two seeds
-    assert list(score.get_lines()[1].get_ydata()) == [10.0, 20.0]
-    assert [target_q.get_yscale(), score.get_yscale()] == ["symlog", "linear"]
+    assert list(uwac.get_ydata()) == [10.0, 20.0]  # the score's panel
+    assert [axes.get_yscale() for axes in figures[0].axes] == ["symlog", "linear"]
