@@ -3,9 +3,9 @@
     python benchmark/report.py
     python benchmark/report.py --results runs/RUN runs/OTHER_RUN --metrics mmd alpha
 
-Seeds are averaged only where task, data, updates, warm-up and precision are the same. Scores are the
-last evaluation's and the mean of the last ten, never the best. Aggregates are those of Agarwal et
-al. (2021), with 95% intervals from 2,000 bootstrap samples of seeds, drawn for each task apart.
+Seeds are averaged only where task, data, updates, warm-up and precision are the same. Scores are
+the last evaluation's and the mean of the last ten, never the best. Aggregates are Agarwal et al.'s
+(2021), with 95% intervals from 2,000 bootstrap samples of seeds, drawn for each task apart.
 """
 
 import csv
@@ -26,8 +26,8 @@ OF_A_RUN = {"seed", "num_seeds", "run_dir", "resume", "total_steps", "checkpoint
 OF_A_RUN |= {"dataset_path", "log_every", "cuda_graph", "capture_video", "track"}
 LABELS = {"target_q": "mean Q target", "score": "normalized score"}
 LEGEND = """
-"Last" is the score of the last evaluation, "last ten" the mean of the last ten, warm-up or not; ± is
-the standard deviation over seeds. Q target, mmd and weight (the critic's) are the last ones, hours
+"Last" is the score of the last evaluation, "last ten" the mean of the last ten, warm-up or not; ±
+is the standard deviation over seeds. Q target, mmd and weight (the critic's) are the last, hours
 those of a seed's updates without evaluations, MB the largest memory of a run. – does not apply.
 """
 
@@ -179,7 +179,7 @@ def interquartile_mean(*scores: np.ndarray) -> float:
 
 def probability_of_improvement(*scores: np.ndarray) -> float:
     """That a seed of the first method scores more than one of the second, a tie counting half,
-    averaged over tasks: the first half of `scores` is the first method's, the other the second's."""
+    averaged over tasks: the first half of `scores` is the first method's, the rest the second's."""
     pairs = zip(scores[: len(scores) // 2], scores[len(scores) // 2 :])
     return float(np.mean([(np.sign(a[:, None] - b).mean() + 1) / 2 for a, b in pairs]))
 

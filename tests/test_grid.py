@@ -1,4 +1,4 @@
-"""benchmark/run.py: what a grid is, that nothing runs twice, and what is done with runs that fail."""
+"""benchmark/run.py: what a grid is, that nothing runs twice, what is done with failures."""
 
 import json
 import sys

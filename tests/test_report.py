@@ -1,4 +1,4 @@
-"""benchmark/report.py on results made by hand: numbers to the digit, and what may not be averaged."""
+"""benchmark/report.py on results made by hand: numbers to the digit, what is not averaged."""
 
 import csv
 import json
@@ -40,7 +40,7 @@ def table(args, name):
 
 
 def test_numbers_of_a_row(tmp_path):
-    """Twelve evaluations of two seeds: the last one, and the mean of the last ten, never the best."""
+    """Twelve evaluations of two seeds: the last, and the mean of the last ten, never the best."""
     one = result(scores=[1, 2, 3, 4, 5, 6, 7, 8, 9, 30, 10, 11]) | {"peak_mb": 650.0}
     two = result(seed=1, scores=[2.0 * i for i in range(12)]) | {"peak_mb": 700.0}
     (row,) = table(save(tmp_path, one, two), "runs")
@@ -113,7 +113,7 @@ def test_aggregates_compare_with_bear_where_both_were_run(tmp_path):
 
 
 def test_aggregates_by_hand():
-    """Of 1 ... 8 the middle half is 3 to 6. Of four pairs three are won and one is tied; then none."""
+    """Of 1 ... 8 the middle half is 3 to 6. Of four pairs three are won, one is tied; then none."""
     first, second = np.array([1.0, 8, 3, 5]), np.array([2.0, 7, 4, 6])
     assert report.interquartile_mean(first, second) == 4.5
     ours = [np.array([3.0, 5.0]), np.array([0.0, 1.0])]
