@@ -815,12 +815,15 @@ def save_results(run: Path, result: dict) -> None:
             for seed, values in enumerate(zip(*metrics)):
                 table.writerow([step, seconds, *values, seed])
 
+    steps = [row["step"] for row in history]
+    color = {"bear": "#000000", "uwac": "#D55E00"}.get(SCRIPT)  # as in all figures
     figure = Figure(figsize=(9, 3.5), layout="constrained")
     for axes, name in zip(figure.subplots(1, 2), ("score", "target_q")):
-        axes.plot([row["step"] for row in history], [row[name] for row in history], marker=".")
+        axes.plot(steps, [row[name] for row in history], color=color, marker=".")
         axes.axvline(result["args"]["warmup_steps"], color="0.5", linestyle=":")
-        axes.set(xlabel="updates; dotted: end of the warm-up", ylabel=name)
-    figure.suptitle(run.name)
+        axes.set(xlim=(0, steps[-1]), ylabel=name, xlabel="updates; dotted: end of the warm-up")
+        axes.grid(alpha=0.3)
+    figure.suptitle(f"{run.name}, a line a seed")
     figure.savefig(run / "curves.png", dpi=100)
 
 
