@@ -1,31 +1,26 @@
 """Data in D4RL's format without a download, made as the paper says (sections 4.2 and 4.3).
 
-    python benchmark/make_dataset.py --policy hopper-medium-expert --steps 1000000   # roll out shipped policies
-    python benchmark/make_dataset.py --env Hopper-v4 --steps 1000000                 # train SAC, then all five sets
-    python benchmark/make_dataset.py --env AdroitHandDoor-v1 --demos door-human-v1.hdf5   # clone, and mix half and half
+    python benchmark/make_dataset.py --policy hopper-medium hopper-expert    # roll out, half each
+    python benchmark/make_dataset.py --policy runs/RUN --steps 5000          # the policy of a run
+    python benchmark/make_dataset.py --env Hopper-v4                         # train SAC: 5 sets
+    python benchmark/make_dataset.py --env AdroitHandDoor-v1 --demos door-human-v1.hdf5    # clone
+    python benchmark/make_dataset.py --minari D4RL/door/human-v2             # convert
 
-The first makes `hopper-medium-expert-rebuilt.hdf5` in D4RL's cache folder, where `uwac.py --env-id hopper-medium-expert`
-finds it. Any Gymnasium environment with continuous actions will do. SAC is Haarnoja et al.'s second version (2018b: twin
-critics, temperature by a dual step). Shapes: B batch, C critics (2), D observation size, A action size, n steps.
+Sets lie in D4RL's cache folder as TASK-KIND-rebuilt.hdf5, with `metadata` on what made them. One of
+the same name is replaced. Episode i of a roll-out, from 0 on, begins with `reset(seed=seed + i)` in
+uwac.py's environment, `seed` being in `metadata`: its actions replay it exactly. SAC is Haarnoja et
+al.'s second version (2018b). Shapes: n steps, N environments, B batch, D observation size, A action
+size; as in uwac.py, networks have a leading 1 (seed), and critics a 2 before it.
 """
 
-import contextlib
 import copy
-import fcntl
 import functools
-import io
+import json
 import os
 import shlex
-import shutil
-import signal
 import sys
-import tempfile
-import time
-import zlib
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
-from itertools import islice, pairwise
+from dataclasses import dataclass, replace
+from importlib.metadata import version
 from pathlib import Path
 
 import gymnasium as gym
@@ -33,612 +28,395 @@ import h5py
 import numpy as np
 import torch
 import tyro
-from numpy.lib.format import open_memmap
 from torch import Tensor, nn
-from torch.nn.functional import softplus
+from torch.distributions import Normal
 from tqdm import tqdm
 
-MAKER = "benchmark/make_dataset.py of the UWAC project"
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+import bear
+import uwac
+from uwac import ENVIRONMENTS, InputError, input_errors
+
 POLICIES = Path(__file__).parent / "policies"
-TASKS = {  # D4RL's names, which those of data sets begin with; other environments' names stay as they are
-    "Hopper-v4": "hopper",
-    "HalfCheetah-v4": "halfcheetah",
-    "Walker2d-v4": "walker2d",
-    "AdroitHandPen-v1": "pen",
-    "AdroitHandHammer-v1": "hammer",
-    "AdroitHandDoor-v1": "door",
-    "AdroitHandRelocate-v1": "relocate",
-}
-
-
-class InputError(Exception):
-    """Arguments or files that cannot be used. The command line prints it as one line and exits with 2."""
+TASKS = {gym_id: task for task, (gym_id, *_) in ENVIRONMENTS.items()}
+COLUMNS = ("observations", "actions", "rewards", "terminals", "timeouts")  # (n, D), (n, A), (n,)
 
 
 @dataclass
 class Args:
-    env: str | None = None  # Gymnasium environment; without --policy and --demos, SAC is trained in it
-    policy: tuple[str, ...] = ()  # roll out: TASK-KIND of a shipped one, or a .npz of ours or a run's policy.pt; or two
-    demos: Path | None = None  # demonstrations in D4RL's format: clone their behaviour, roll out, mix with them
-    steps: int = 1_000_000  # steps of each set (D4RL; its pen sets have 500,000)
-    deterministic: bool = False  # roll out the policy's mean instead of samples (D4RL: samples)
-    folder: Path = Path(os.environ.get("D4RL_DATASET_DIR") or "~/.d4rl/datasets")  # for sets and SAC's checkpoints
-    overwrite: bool = False  # replace sets that exist; a training goes on all the same
-    minari_id: str | None = None  # write a Minari data set rebuilt/TASK/KIND-v0, too; KIND stands for the set's kind
-    seed: int = 0  # of networks, of actions, and of episodes' first states
+    policy: tuple[str, ...] = ()  # roll out a shipped TASK-KIND, a .npz of ours, a run; or several
+    env: str | None = None  # Gymnasium id: train SAC there, or clone --demos
+    demos: Path | None = None  # demonstrations in D4RL's format: clone, and mix half and half
+    minari: str | None = None  # Minari data set to convert, downloaded if need be
+    steps: int = 1_000_000  # of each set (D4RL; its pen sets have 500,000)
+    folder: Path = Path(os.environ.get("D4RL_DATASET_DIR") or "~/.d4rl/datasets")  # sets, trainings
+    out: Path | None = None  # file of a set, instead of one with its own name in --folder
+    seed: int = 0  # of networks, actions and episodes
     train_steps: int = 1_000_000  # SAC: environment steps, an update each
-    learning_starts: int = 5_000  # SAC: steps of the random policy before the first update (CleanRL)
-    eval_every: int = 5_000  # SAC: steps between evaluations, each with a snapshot of the policy and a checkpoint
+    learning_starts: int = 5_000  # SAC: steps before the first update (CleanRL)
+    eval_every: int = 5_000  # SAC: steps between evaluations, each with a checkpoint
     eval_episodes: int = 10  # SAC: episodes of an evaluation
     clone_steps: int = 20_000  # cloning: updates
 
-    def __post_init__(self) -> None:
+    def __post_init__(self):
         for name, value in vars(self).items():
-            low = {"seed": 0, "steps": 2}.get(name, 1)
-            if type(value) is int and not low <= value < 2**31:
-                raise InputError(f"--{name.replace('_', '-')} {value}: must be from {low} to {2**31 - 1}")
+            lowest = {"seed": 0, "steps": 2}.get(name, 1)
+            if type(value) is int and not lowest <= value < 2**31:
+                raise InputError(f"--{name.replace('_', '-')} {value}: must be at least {lowest}")
+        ways = bool(self.policy) + bool(self.env) + bool(self.minari)
+        if ways != 1 or (self.demos and not self.env):
+            raise InputError("say what to make: --policy, --env (perhaps with --demos) or --minari")
+        if self.env not in (None, *TASKS):
+            raise InputError(f"--env {self.env}: not one of {', '.join(TASKS)}")
+        if self.out and self.env and not self.demos:
+            raise InputError("--out is for one set; a training makes five, in --folder")
 
 
-@contextlib.contextmanager
-def input_errors(what: str):
-    """Makes an InputError of any exception in here."""
-    try:
-        yield
-    except Exception as error:
-        raise InputError(f"{what} ({str(error).partition(chr(10))[0]})") from error
+def make_env(gym_id: str) -> gym.Env:
+    _, max_steps, *_ = ENVIRONMENTS[TASKS[gym_id]]
+    return uwac.make_env(gym_id, max_steps)
 
 
-class EndWherePenFalls(gym.Wrapper):
-    """D4RL's pen task ends where the pen falls below 0.075 m; Gymnasium-Robotics' goes on."""
-
-    def step(self, action):
-        obs, reward, terminated, truncated, info = self.env.step(action)
-        pen = self.env.unwrapped
-        return obs, reward, bool(terminated or pen.data.xpos[pen.obj_body_id][2] < 0.075), truncated, info
-
-
-def make_env(env_id: str) -> gym.Env:
-    """Raises InputError for an unknown environment, and one without plain arrays or an end."""
-    gym.logger.min_level = gym.logger.ERROR  # no advice to move on to -v5
-    if "Adroit" in env_id:
-        import gymnasium_robotics  # here, because the walkers do without it
-
-        gym.register_envs(gymnasium_robotics)
-    with input_errors(f"--env {env_id}: no such environment"):
-        env = gym.make(env_id, max_episode_steps=100 if env_id == "AdroitHandPen-v1" else None)
-    spaces = {"observations": env.observation_space, "actions": env.action_space}
-    for name, space in spaces.items():
-        if not isinstance(space, gym.spaces.Box) or len(space.shape) != 1:
-            raise InputError(f"--env {env_id}: its {name} are {space}; data sets here need vectors of real numbers")
-    if not env.action_space.is_bounded():
-        raise InputError(f"--env {env_id}: its actions have no bounds: {env.action_space}")
-    if env.spec.max_episode_steps is None:
-        raise InputError(f"--env {env_id}: its episodes have no limit of steps; register it with max_episode_steps")
-    return EndWherePenFalls(env) if env_id == "AdroitHandPen-v1" else env
-
-
-def state_of(env: gym.Env) -> dict[str, np.ndarray]:
-    """What a MuJoCo environment can be set to again, under D4RL's names (infos/qpos, ...); nothing of others."""
-    env = env.unwrapped
-    if hasattr(env, "get_env_state"):  # Adroit: where door, board, target or pen are, too
-        state = env.get_env_state()
-    else:
-        data = getattr(env, "data", None)
-        state = {"qpos": data.qpos, "qvel": data.qvel} if hasattr(data, "qpos") else {}
-    return {f"infos/{name}": np.array(value, np.float64) for name, value in state.items()}
-
-
-class Actor(nn.Module):
-    """A Gaussian policy; an action is the tanh of a sample, stretched to the environment's bounds."""
-
-    def __init__(self, space: gym.spaces.Box, *sizes: int):
-        """`sizes`: of observations and hidden layers."""
-        super().__init__()
-        self.layers = nn.ModuleList(nn.Linear(*pair) for pair in zip(sizes, (*sizes[1:], 2 * space.shape[0])))
-        self.register_buffer("middle", torch.as_tensor((space.high + space.low) / 2, dtype=torch.float32))
-        self.register_buffer("reach", torch.as_tensor((space.high - space.low) / 2, dtype=torch.float32))
-
-    def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
-        """obs (B, D) -> mean and log-std before the tanh, both (B, A)."""
-        for layer in self.layers[:-1]:
-            obs = layer(obs).relu_()
-        mean, log_std = self.layers[-1](obs).chunk(2, dim=-1)
-        return mean, log_std.clamp(-20, 2)
-
-    def sample(self, obs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """obs (B, D), noise (B, A) -> actions (B, A) and the logarithms of their densities (B,)."""
-        mean, log_std = self(obs)
-        x = mean + log_std.exp() * noise
-        gaussian = -0.5 * noise.square() - log_std - 0.5 * np.log(2 * np.pi)
-        log_slope = 2 * (np.log(2) - x - softplus(-2 * x)) + self.reach.log()  # of reach * tanh(x)
-        return self.squash(x), (gaussian - log_slope).sum(-1)
-
-    def squash(self, x: Tensor) -> Tensor:
-        return self.middle + self.reach * x.tanh()
-
-    def save(self, path: Path, env_id: str) -> None:
-        arrays = {f"{kind}{i}": x for i, layer in enumerate(self.layers) for kind, x in zip("wb", layer.parameters())}
-        np.savez_compressed(buffer := io.BytesIO(), env=env_id, **{k: x.detach().cpu() for k, x in arrays.items()})
-        write(path, buffer.getvalue())
-
-
-class Critics(nn.Module):
-    """Two Q functions of three layers, as one batched matrix product a layer."""
-
-    def __init__(self, obs_dim: int, action_dim: int, hidden_dim: int = 256):
-        super().__init__()
-        sizes = (obs_dim + action_dim, hidden_dim, hidden_dim, 1)
-        layers = [[nn.Linear(*pair) for _ in range(2)] for pair in pairwise(sizes)]
-        self.weights = nn.ParameterList(torch.stack([layer.weight.mT for layer in pair]).data for pair in layers)
-        self.biases = nn.ParameterList(torch.stack([layer.bias[None] for layer in pair]).data for pair in layers)
-
-    def forward(self, obs: Tensor, action: Tensor) -> Tensor:
-        """obs (B, D), action (B, A) -> (C, B)."""
-        x = torch.cat([obs, action], dim=-1).expand(2, -1, -1)
-        for i, (weight, bias) in enumerate(zip(self.weights, self.biases)):
-            x = torch.baddbmm(bias, x if i == 0 else x.relu(), weight)
-        return x.squeeze(-1)
-
-
-def write(path: Path, content: bytes) -> None:
-    """Whole or not at all: into a temporary file, which is renamed once it is on the disk."""
-    with open(path.with_name(f"{path.name}.tmp"), "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(file.name, path)
-
-
-def load_policy(word: str, env_id: str | None, seed: int) -> tuple[Actor, str]:
-    """A shipped policy by its name, a file, or `random` or `TASK-random`: the actor and its environment. Nothing in a
-    file is executed. Raises InputError, also where it is not for `env_id`."""
-    gym_ids = {f"{task}-random": gym_id for gym_id, task in TASKS.items()}
-    if word in gym_ids or word == "random" and env_id:
-        own_env = gym_ids.get(word, env_id)
-        if env_id not in (None, own_env):
-            raise InputError(f"--policy {word}: made for {own_env}, not for {env_id}")
-        return random_policy(own_env, seed), own_env
-    path = POLICIES / f"{word}.npz" if (POLICIES / f"{word}.npz").is_file() else Path(word)
-    shipped = ", ".join(["TASK-random", *sorted(file.stem for file in POLICIES.glob("*.npz"))])
-    with input_errors(f"--policy {word}: not a policy (shipped: {shipped})"):
-        if path.suffix == ".pt":  # of bear.py or uwac.py: the first seed's
-            saved = torch.load(path, map_location="cpu", weights_only=True)
-            task = saved["env_id"].split("/")[1] if "/" in saved["env_id"] else saved["env_id"].split("-")[0]
-            own_env = gym_ids[f"{task}-random"]
-            first = {name: x[0] for name, x in saved["actor"].items()}
-            layers = [(first[f"layers.{i}.weight"].mT, first[f"layers.{i}.bias"][0]) for i in range(3)]
-        else:
-            with np.load(path, allow_pickle=False) as file:
-                own_env = str(file["env"])
-                layers = [tuple(torch.from_numpy(file[f"{k}{i}"]) for k in "wb") for i in range(len(file.files) // 2)]
-        sizes = [weight.shape[1] for weight, _ in layers]
-        if ":" in own_env:
-            raise ValueError(f"its environment {own_env} would import a module")
-    env_id = env_id or own_env
-    env = make_env(env_id)
-    with input_errors(f"--policy {word}: made for {own_env}, does not fit {env_id}"):
-        if own_env != env_id and own_env in TASKS and env_id in TASKS:
-            raise ValueError("another task")
-        found, needed = (sizes[0], len(layers[-1][1]) // 2), env.observation_space.shape + env.action_space.shape
-        if found != needed:
-            raise ValueError("it takes {} numbers and gives {}, not {} and {}".format(*found, *needed))
-        actor = Actor(env.action_space, *sizes)
-        for layer, (weight, bias) in zip(actor.layers, layers, strict=True):
-            layer.load_state_dict({"weight": weight, "bias": bias})
-    return actor, env_id
-
-
-def random_policy(env_id: str, seed: int) -> Actor:
-    """A policy as SAC begins with."""
-    env = make_env(env_id)
-    torch.manual_seed(seed)
-    return Actor(env.action_space, env.observation_space.shape[0], 256, 256)
+def dimensions(gym_id: str) -> tuple[int, int]:
+    """D and A."""
+    env = make_env(gym_id)
+    return env.observation_space.shape[0], env.action_space.shape[0]
 
 
 @torch.no_grad()
-def episodes(actor: Actor, env_id: str, seed: tuple, deterministic: bool, num_envs: int = 16) -> Iterator[dict]:
-    """Episodes without end, each a dict of arrays (n, ...) in D4RL's format, by several environments side by side.
-    Each begins with a seed of its own, and they come in the order of their numbers, not in that of their ends: else
-    short ones would come too often."""
-    envs, numbers, rngs = [make_env(env_id) for _ in range(num_envs)], [*range(num_envs)], [None] * num_envs
-    obs, rows, finished, number = [None] * num_envs, [[] for _ in envs], {}, 0
-    while True:
-        for i in (i for i in range(num_envs) if not rows[i]):
-            rngs[i] = np.random.default_rng([*seed, numbers[i]])
-            obs[i], _ = envs[i].reset(seed=int(rngs[i].integers(2**31)))
-        mean, log_std = actor(torch.as_tensor(np.stack(obs), dtype=torch.float32))
-        noise = np.stack([rng.standard_normal(mean.shape[1], np.float32) for rng in rngs])
-        action = actor.squash(mean if deterministic else mean + log_std.exp() * torch.from_numpy(noise)).numpy()
-        for i, env in enumerate(envs):
-            rows[i].append(row := take_step(env, obs[i], action[i]))
-            obs[i] = row["next_observations"]
-            if row["terminals"] or row["timeouts"]:
-                finished[numbers[i]] = {name: np.stack([row[name] for row in rows[i]]) for name in row}
-                numbers[i], rows[i] = max(numbers) + 1, []
-        while number in finished:
-            yield finished.pop(number)
-            number += 1
+def sample(actor: uwac.Actor, obs: np.ndarray) -> np.ndarray:
+    """One action a state, as D4RL's data are: obs (N, D) -> (N, A)."""
+    x = actor.sample(torch.as_tensor(obs, dtype=torch.float32)[None], 1)  # (1, N, 1, A)
+    return x.tanh()[0, :, 0].numpy()
 
 
-def take_step(env: gym.Env, obs: np.ndarray, action: np.ndarray) -> dict[str, np.ndarray]:
-    """One row of a data set."""
-    state = state_of(env)
-    next_obs, reward, terminated, truncated, _ = env.step(action)
-    row = {"observations": np.float32(obs), "actions": action, "rewards": np.float32(reward)}
-    row |= {"terminals": np.bool_(terminated), "timeouts": np.bool_(truncated and not terminated)}
-    return row | {"next_observations": np.float32(next_obs)} | state
+def load_run(run: Path) -> tuple:
+    """The first seed of a run of bear.py or uwac.py, for `load_policy`. Raises InputError."""
+    with input_errors(f"--policy {run}: no run with a result.json and a checkpoint.pt"):
+        result = json.loads((run / "result.json").read_text())
+        script = result["algorithm"]
+        agent, saved = {"bear": bear, "uwac": uwac}[script].load_checkpoint(run)
+        gym_id, *_ = ENVIRONMENTS[result["task"].split("-")[0]]
+        how = saved["args"] | {"data": result["data"]}
+        for places, name in ((how, "run_dir"), (how, "dataset_path"), (how["data"], "path")):
+            places.pop(name, None)
+    about = f"the actor of {script}.py after {saved['step']} updates with {json.dumps(how)}"
+    return lambda obs: agent.act(obs[None], 1)[0], gym_id, about
 
 
-def roll_out(actor: Actor, env_id: str, steps: int, args: Args, kind: str) -> dict[str, np.ndarray]:
-    """The first `steps` steps of the policy's episodes; the last episode is cut off, as by a time limit."""
-    arrays, done, seed = {}, 0, (args.seed, zlib.crc32(kind.encode()))  # every kind has episodes of its own
-    with tqdm(total=steps, unit="steps", desc=kind, disable=None) as bar:
-        for episode in episodes(actor, env_id, seed, args.deterministic):
-            for name, values in episode.items():
-                arrays.setdefault(name, np.empty((steps, *values.shape[1:]), values.dtype))
-                arrays[name][done : done + len(values)] = values[: steps - done]
-            bar.update(min(len(values), steps - done))
-            done += len(values)
-            if done >= steps:
-                return end_here(arrays)
+def load_policy(word: str, seed: int) -> tuple:
+    """What `word` names (see Args): a function that gives obs (N, D) actions (N, A), the id of its
+    environment, and words about it. Nothing in a file is executed. Raises InputError."""
+    if Path(word).is_dir():
+        return load_run(Path(word))
+    gym_ids = {f"{task}-random": gym_id for gym_id, task in TASKS.items()}
+    if word in gym_ids:
+        torch.manual_seed(seed)
+        actor = uwac.Actor(1, *dimensions(gym_ids[word]))
+        return functools.partial(sample, actor), gym_ids[word], f"{word}, SAC before training"
+    shipped = {file.stem: file for file in POLICIES.glob("*.npz")}
+    names = ", ".join([*sorted(shipped), "TASK-random"])
+    with input_errors(f"--policy {word}: neither a run nor a policy; shipped: {names}"):
+        file = np.load(shipped.get(word, word), allow_pickle=False)
+        gym_id, step = str(file["env"]), int(file["step"])
+        actor = uwac.Actor(1, *dimensions(gym_id))
+        actor.load_state_dict({name: torch.from_numpy(file[name]) for name in actor.state_dict()})
+    return functools.partial(sample, actor), gym_id, f"{Path(word).stem}, SAC after {step} steps"
 
 
-def end_here(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+def play(act, envs: list[gym.Env], seeds: range) -> list[dict]:
+    """An episode in each of N environments, begun with its seed."""
+    observations = [env.reset(seed=seed)[0] for env, seed in zip(envs, seeds)]
+    rows = [[] for _ in envs]
+    running = list(range(len(envs)))
+    while running:
+        actions = act(np.float32([observations[i] for i in running]))
+        for i, action in zip(list(running), actions):
+            obs = observations[i]
+            observations[i], reward, terminal, truncated, _ = envs[i].step(action)
+            rows[i].append((obs, action, reward, terminal, truncated and not terminal))
+            if terminal or truncated:
+                running.remove(i)
+    return [to_arrays(zip(*episode)) for episode in rows]
+
+
+def to_arrays(columns) -> dict:
+    """Five columns as arrays of D4RL's types; the last step is a timeout if it is not terminal."""
+    arrays = {name: np.asarray(column, np.float32) for name, column in zip(COLUMNS, columns)}
+    for name in ("rewards", "terminals", "timeouts"):
+        arrays[name] = arrays[name].reshape(-1)
+    for name in ("terminals", "timeouts"):
+        arrays[name] = arrays[name] != 0
     arrays["timeouts"][-1] = not arrays["terminals"][-1]
     return arrays
 
 
-def concatenate(*parts: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+def join(parts: list[dict]) -> dict:
+    return {name: np.concatenate([part[name] for part in parts]) for name in COLUMNS}
 
 
-def returns_of(arrays: dict[str, np.ndarray]) -> np.ndarray:
+def roll_out(act, gym_id: str, steps: int, seed: int) -> dict:
+    """The first `steps` steps of the policy's episodes in the order of their seeds (in that of
+    their ends, short ones would come too often); the last one is cut off."""
+    envs = [make_env(gym_id) for _ in range(16)]  # that share the cost of a call of `act`
+    episodes, done = [], 0
+    with tqdm(total=steps, unit="steps", desc=gym_id, disable=None) as bar:
+        while done < steps:
+            first = seed + len(episodes)
+            for episode in play(act, envs, range(first, first + len(envs))):
+                episodes.append(episode)
+                done += len(episode["rewards"])
+                bar.update(len(episode["rewards"]))
+    return to_arrays(array[:steps] for array in join(episodes).values())
+
+
+def returns_of(arrays: dict) -> np.ndarray:
     """Of each episode, the last one included even where it was cut off."""
     ends = np.flatnonzero(arrays["terminals"] | arrays["timeouts"])
     return np.diff(np.cumsum(arrays["rewards"], dtype=np.float64)[ends], prepend=0)
 
 
-class SAC:
-    """Soft actor-critic, and all that its training holds in memory."""
+class SAC(nn.Module):
+    """Soft actor-critic with the networks of uwac.py, for one seed."""
 
-    def __init__(self, env: gym.Env, seed: int):
-        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        dims = env.observation_space.shape[0], env.action_space.shape[0]
-        self.actor = random_policy(env.spec.id, seed).to(self.device)
-        self.critics = Critics(*dims).to(self.device)
-        self.target_critics = copy.deepcopy(self.critics)
-        self.log_alpha = torch.zeros((), device=self.device, requires_grad=True)
-        parameters = [*self.actor.parameters()], [*self.critics.parameters()], [self.log_alpha]
-        self.optimizers = [torch.optim.Adam(group, 3e-4, fused=True) for group in parameters]
+    def __init__(self, obs_dim: int, action_dim: int):
+        super().__init__()
+        self.actor = uwac.Actor(1, obs_dim, action_dim)
+        self.critic = uwac.Critic(1, obs_dim, action_dim)
+        self.target_critic = copy.deepcopy(self.critic).requires_grad_(False)
+        self.log_alpha = nn.Parameter(torch.zeros(()))
+        self.adam = torch.optim.Adam(self.parameters(), 3e-4, fused=True)
+
+    def sample(self, obs: Tensor) -> tuple[Tensor, Tensor]:
+        """obs (1, B, D) -> actions (1, B, A) and the logarithms of their densities (1, B)."""
+        mean, log_std = self.actor(obs)
+        normal = Normal(mean, log_std.exp(), validate_args=False)
+        x = normal.rsample()
+        log_slope = 2 * (np.log(2) - x - nn.functional.softplus(-2 * x))  # of tanh at x
+        return x.tanh(), (normal.log_prob(x) - log_slope).sum(-1)
+
+    def minimize(self, loss: Tensor, parameters: list[nn.Parameter]) -> None:
+        self.adam.zero_grad()
+        loss.backward(inputs=parameters)
+        self.adam.step()  # on those with a gradient
 
     def update(self, batch: list[Tensor], gamma: float = 0.99, tau: float = 0.005) -> None:
-        """A step of everything on a batch: obs (B, D), action (B, A), reward (B,), done (B,), next_obs (B, D)."""
-        obs, action, reward, done, next_obs = batch
-        noise, next_noise = torch.randn(2, *action.shape).to(self.device)  # the same on every device
+        """On rows (1, B, ...) of what `train` returns."""
+        obs, action, reward, next_obs, terminal, _ = batch
+        alpha = self.log_alpha.detach().exp()
         with torch.no_grad():
-            alpha = self.log_alpha.exp()
-            next_action, next_log_prob = self.actor.sample(next_obs, next_noise)
-            next_value = self.target_critics(next_obs, next_action).amin(0) - alpha * next_log_prob
-            target_q = reward + gamma * (1 - done) * next_value
-        critic_loss = (self.critics(obs, action) - target_q).square().mean(1).sum()
-        new_action, log_prob = self.actor.sample(obs, noise)
-        for loss, optimizer in (
-            (lambda: critic_loss, self.optimizers[1]),
-            (lambda: (alpha * log_prob - self.critics(obs, new_action).amin(0)).mean(), self.optimizers[0]),
-            (lambda: -self.log_alpha.exp() * (log_prob.detach().mean() - action.shape[1]), self.optimizers[2]),
-        ):
-            optimizer.zero_grad()
-            loss().backward(inputs=optimizer.param_groups[0]["params"])
-            optimizer.step()
+            next_action, next_log_prob = self.sample(next_obs)
+            q1, q2 = self.target_critic(next_obs, next_action)  # (1, B) each
+            next_value = torch.minimum(q1, q2) - alpha * next_log_prob
+            target_q = reward[..., 0] + gamma * (1 - terminal[..., 0]) * next_value
+        error = self.critic(obs, action) - target_q  # (2, 1, B)
+        self.minimize(error.square().mean(-1).sum(), [*self.critic.parameters()])
+        new_action, log_prob = self.sample(obs)
+        q1, q2 = self.critic(obs, new_action)
+        actor_loss = (alpha * log_prob - torch.minimum(q1, q2)).mean()
+        self.minimize(actor_loss, [*self.actor.parameters()])
+        excess = log_prob.detach().mean() - action.shape[-1]  # the target entropy is -A
+        self.minimize(-self.log_alpha.exp() * excess, [self.log_alpha])
         with torch.no_grad():
-            torch._foreach_lerp_([*self.target_critics.parameters()], [*self.critics.parameters()], tau)
+            for old, new in zip(self.target_critic.parameters(), self.critic.parameters()):
+                old.lerp_(new, tau)
 
 
-class Training:
-    """SAC in one environment. Everything that happened lies in a folder: the replay buffer in files of fixed size that
-    memory holds no more of than it has room for, a snapshot of the policy at each evaluation, and a checkpoint. The
-    latter are made at ends of episodes, so a training that was killed goes on from one as if it had never stopped."""
-
-    def __init__(self, args: Args, folder: Path):
-        self.args, self.env, self.folder = args, make_env(args.env), folder
-        self.agent, self.step, self.episode, self.history, self.seconds = SAC(self.env, args.seed), 0, 0, [], 0.0
-        fixed = ("env", "seed", "train_steps", "learning_starts", "eval_every", "eval_episodes")
-        self.settings = {name: getattr(args, name) for name in fixed}
-        folder.mkdir(parents=True, exist_ok=True)
-        # Open, and so locked, as long as this process lives.
-        self.lock = open(folder / "lock", "w")  # noqa: SIM115
-        with input_errors(f"{folder}: another process trains there"):
-            fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if (folder / "checkpoint.pt").exists():
-            self.load()
-        obs, _ = self.env.reset(seed=0)
-        row = take_step(self.env, obs, self.env.action_space.sample())  # for the shapes alone
-        mode = "r+" if self.step else "w+"
-        self.buffer = {
-            name: open_memmap(folder / f"{name.replace('/', '_')}.npy", mode, x.dtype, (args.train_steps, *x.shape))
-            for name, x in row.items()
-        }
-
-    def load(self) -> None:
-        with input_errors(
-            f"{self.folder / 'checkpoint.pt'}: not a checkpoint; without its folder a training begins again"
-        ):
-            saved = torch.load(self.folder / "checkpoint.pt", map_location="cpu", weights_only=True)
-            began = saved["settings"]
-        if changed := [name for name, value in self.settings.items() if began.get(name) != value]:
-            pairs = ", ".join(f"{name} {began.get(name)} -> {self.settings[name]}" for name in changed)
-            raise InputError(f"{self.folder} holds a training with other arguments ({pairs}); it may go elsewhere")
-        agent = self.agent
-        for module, state in zip((agent.actor, agent.critics, agent.target_critics), saved["networks"]):
-            module.load_state_dict(state)
-        agent.log_alpha.data.copy_(saved["log_alpha"])
-        for optimizer, state in zip(agent.optimizers, saved["optimizers"]):
-            optimizer.load_state_dict(state)
-        torch.set_rng_state(saved["generator"])
-        self.step, self.episode, self.history, self.seconds = saved["progress"]
-        print(f"going on with {self.folder} after {self.step} steps", file=sys.stderr)
-
-    def save(self) -> None:
-        for array in self.buffer.values():
-            array.flush()
-        agent = self.agent
-        networks = [module.state_dict() for module in (agent.actor, agent.critics, agent.target_critics)]
-        content = {"networks": networks, "log_alpha": agent.log_alpha.detach(), "settings": self.settings}
-        content["optimizers"] = [optimizer.state_dict() for optimizer in agent.optimizers]
-        content |= {"generator": torch.get_rng_state()}
-        content["progress"] = [self.step, self.episode, self.history, self.seconds]
-        torch.save(content, buffer := io.BytesIO())
-        write(self.folder / "checkpoint.pt", buffer.getvalue())
-
-    def batch(self, size: int = 256) -> list[Tensor]:
-        index = np.random.default_rng([self.args.seed, self.step]).integers(self.step, size=size)
-        names = ("observations", "actions", "rewards", "terminals", "next_observations")
-        columns = (torch.from_numpy(self.buffer[name][index]) for name in names)
-        return [column.to(self.agent.device, torch.float32) for column in columns]
-
-    def snapshot(self) -> None:
-        """Mean return of the policy as it is, with sampled actions as in a data set, and its weights."""
-        actor = copy.deepcopy(self.agent.actor).cpu()
-        some = islice(episodes(actor, self.args.env, (self.args.seed, self.step), False), self.args.eval_episodes)
-        self.history.append([self.step, float(np.mean([episode["rewards"].sum() for episode in some]))])
-        actor.save(self.folder / f"{self.step}.npz", self.args.env)
-
-    def run(self) -> None:
-        args, agent = self.args, self.agent
-        bar = tqdm(total=args.train_steps, initial=self.step, unit="steps", desc=f"SAC on {args.env}", disable=None)
-        if not self.history:
-            self.snapshot()
-        while self.step < args.train_steps:
-            start, last = time.perf_counter(), self.step
-            obs, _ = self.env.reset(seed=int(np.random.default_rng([args.seed, self.episode]).integers(2**31)))
-            ended = False
-            while not ended:
-                with torch.no_grad():
-                    noise = torch.randn(1, self.env.action_space.shape[0]).to(agent.device)
-                    action, _ = agent.actor.sample(
-                        torch.as_tensor(obs[None], dtype=torch.float32).to(agent.device), noise
-                    )
-                row = take_step(self.env, obs, action[0].cpu().numpy())
-                for name, value in row.items():
-                    self.buffer[name][self.step] = value
-                obs, self.step = row["next_observations"], self.step + 1
-                if self.step >= args.learning_starts:
-                    agent.update(self.batch())
-                ended = row["terminals"] or row["timeouts"] or self.step == args.train_steps
-            self.episode += 1
-            self.seconds += time.perf_counter() - start
-            bar.update(self.step - last)
-            if self.step // args.eval_every > last // args.eval_every or self.step == args.train_steps:
-                self.snapshot()
-                self.save()
-                rate = self.step / self.seconds
-                bar.write(f"step {self.step}: mean return {self.history[-1][1]:.1f}, {rate:.1f} steps/s")
-
-    def choose(self) -> dict[str, int]:
-        """Steps after which the policy was at its best, and after which it first came a third of the way from random to
-        there: the nearer of the first evaluation beyond that and the one before."""
-        (_, random), *rows = self.history
-        expert, best = max(rows, key=lambda row: row[1])
-        third = random + (best - random) / 3
-        beyond = next((i for i, row in enumerate(rows) if row[1] >= third), 0)
-        medium, _ = min(rows[max(beyond - 1, 0) : beyond + 1], key=lambda row: abs(row[1] - third))
-        return {"medium": medium, "expert": expert}
+def evaluate(actor: uwac.Actor, envs: list[gym.Env], args: Args, step: int, folder: Path) -> list:
+    """Writes the policy as STEP.npz; returns the step and the mean return of sampled actions."""
+    np.savez_compressed(folder / f"{step}.npz", env=args.env, step=step, **actor.state_dict())
+    seed = args.seed + step
+    with torch.random.fork_rng():  # so that evaluations do not change the training
+        torch.manual_seed(seed)
+        episodes = play(functools.partial(sample, actor), envs, range(seed, seed + len(envs)))
+    return [step, float(np.mean([episode["rewards"].sum() for episode in episodes]))]
 
 
-def clone(args: Args) -> tuple[Actor, dict[str, np.ndarray]]:
-    """Behaviour cloning: a Gaussian policy fitted to the demonstrations' actions by maximum likelihood."""
-    env, actor, flags = make_env(args.env), random_policy(args.env, args.seed), ("terminals", "timeouts")
-    shapes = {"observations": env.observation_space.shape, "actions": env.action_space.shape, "rewards": ()}
-    with input_errors(f"--demos {args.demos}: not demonstrations in D4RL's format for {args.env}"):
-        with h5py.File(args.demos, "r") as file:
-            demos = {name: np.asarray(file[name][()], np.float32) for name in shapes}
-            demos |= {name: file[name][()].ravel() != 0 for name in flags}
-            demos |= {f"infos/{name}": array[()] for name, array in file.get("infos", {}).items()}
-        for name, array in demos.items():
-            if len(array) != len(demos["rewards"]) or array.shape[1:] != shapes.get(name, array.shape[1:]):
-                raise ValueError(f"{name} has shape {array.shape}")
-            if name in shapes and not (len(array) and np.isfinite(array).all()):
-                raise ValueError(f"{name} is empty, or has NaN or infinite values")
-    end_here(demos)
-    following = np.roll(demos["observations"], -1, 0)
-    following[demos["terminals"] | demos["timeouts"]] = np.nan
-    demos["next_observations"] = following
-    obs = torch.from_numpy(demos["observations"])
-    scaled = ((torch.from_numpy(demos["actions"]) - actor.middle) / actor.reach).clamp(-0.999, 0.999)  # finite atanh
-    optimizer, action = torch.optim.Adam(actor.parameters(), 3e-4, fused=True), scaled.atanh()
-    for _ in tqdm(range(args.clone_steps), unit="updates", desc=f"cloning {args.demos.name}", disable=None):
+def train(args: Args, folder: Path) -> tuple[list[Tensor], dict[str, int]]:
+    """SAC, from its start or its checkpoint in `folder`. Evaluations and checkpoints are made where
+    an episode ends: a training that was killed goes on as if it never was. Returns obs, action,
+    reward, next_obs, terminal, timeout of all steps, (n, ...) each, and what `choose` says."""
+    env = make_env(args.env)
+    test_envs = [make_env(args.env) for _ in range(args.eval_episodes)]
+    obs_dim, action_dim = dimensions(args.env)
+    widths = [obs_dim, action_dim, 1, obs_dim, 1, 1]
+    replay = torch.zeros(args.train_steps, sum(widths))
+    torch.manual_seed(args.seed)
+    agent = SAC(obs_dim, action_dim)
+    checkpoint = folder / "checkpoint.pt"
+    folder.mkdir(parents=True, exist_ok=True)
+    if checkpoint.exists():
+        with input_errors(f"{checkpoint}: not a checkpoint of this training; see --folder"):
+            state = torch.load(checkpoint, weights_only=True)
+            agent.load_state_dict(state["agent"])
+            agent.adam.load_state_dict(state["adam"])
+            torch.set_rng_state(state["generator"])
+            step, episode, history = state["progress"]
+            replay[:step] = state["replay"]
+    else:
+        step, episode = 0, 0
+        history = [evaluate(agent.actor, test_envs, args, step, folder)]
+    bar = tqdm(total=args.train_steps, initial=step, unit="steps", desc="SAC", disable=None)
+    while step < args.train_steps:
+        before, ended = step, False
+        obs, _ = env.reset(seed=args.seed + episode)
+        while not ended:
+            action = sample(agent.actor, obs[None])[0]
+            next_obs, reward, terminal, truncated, _ = env.step(action)
+            row = (obs, action, [reward], next_obs, [terminal], [truncated and not terminal])
+            replay[step] = torch.from_numpy(np.concatenate(row, dtype=np.float32))
+            step += 1
+            obs = next_obs
+            if step >= args.learning_starts:
+                index = torch.randint(step, (1, 256))
+                agent.update(replay[index].split(widths, dim=-1))
+            ended = terminal or truncated or step == args.train_steps
+        episode += 1
+        bar.update(step - before)
+        if step // args.eval_every > before // args.eval_every or step == args.train_steps:
+            history.append(evaluate(agent.actor, test_envs, args, step, folder))
+            state = {"agent": agent.state_dict(), "adam": agent.adam.state_dict()}
+            state |= {"generator": torch.get_rng_state(), "replay": replay[:step].clone()}
+            state["progress"] = [step, episode, history]
+            torch.save(state, folder / "checkpoint.tmp")
+            (folder / "checkpoint.tmp").replace(checkpoint)  # so that there is always a whole one
+            bar.write(f"step {step}: mean return {history[-1][1]:.1f}")
+    return replay.split(widths, dim=1), choose(history)
+
+
+def choose(history: list) -> dict[str, int]:
+    """Steps after which the policy was at its best, and first a third of the way there from random:
+    the nearer of the first evaluation beyond that and the one before."""
+    (_, random), *rows = history
+    expert, best = max(rows, key=lambda row: row[1])
+    third = random + (best - random) / 3
+    beyond = next((i for i, row in enumerate(rows) if row[1] >= third), 0)
+    nearest = rows[max(beyond - 1, 0) : beyond + 1]
+    medium, _ = min(nearest, key=lambda row: abs(row[1] - third))
+    return {"medium": medium, "expert": expert}
+
+
+def write_set(args: Args, name: str, arrays: dict, gym_id: str, policy: str) -> Path:
+    """A file in D4RL's format, renamed when whole, with `metadata` on how it was made."""
+    path = (args.out or args.folder / f"{name}.hdf5").expanduser()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    packages = ("gymnasium", "gymnasium-robotics", "mujoco", "numpy", "torch")
+    returns = returns_of(arrays)
+    metadata = {
+        "origin": "Minari" if args.minari else "rebuilt",
+        "made_by": "benchmark/make_dataset.py of the UWAC project",
+        "command": f"python benchmark/make_dataset.py {shlex.join(sys.argv[1:])}",
+        "versions": ", ".join(f"{package} {version(package)}" for package in packages),
+        "environment": gym_id,
+        "policy": policy,
+        "seed": args.seed,
+        "steps": len(arrays["rewards"]),
+        "episodes": len(returns),
+        "mean_return": returns.mean(),
+    }
+    with h5py.File(f"{path}.tmp", "w") as file:
+        for column, array in arrays.items():
+            file.create_dataset(column, data=array, compression="gzip", shuffle=True)
+        file.create_group("metadata").attrs.update(metadata)
+    os.replace(f"{path}.tmp", path)
+    print(f"{path}: {len(returns)} episodes, mean return {returns.mean():.1f}; {policy}")
+    return path
+
+
+def from_policies(args: Args) -> Path:
+    """Roll-outs, an equal share of the steps each, one after the other. Raises InputError."""
+    words = args.policy
+    policies, gym_ids, abouts = zip(*(load_policy(word, args.seed) for word in words))
+    if len(set(gym_ids)) > 1:
+        raise InputError(f"--policy {' '.join(words)}: made for {' and '.join(gym_ids)}")
+    gym_id, task = gym_ids[0], TASKS[gym_ids[0]]
+    torch.manual_seed(args.seed)
+    parts, episodes = [], 0
+    for i, act in enumerate(policies):
+        share = args.steps * (i + 1) // len(words) - args.steps * i // len(words)
+        parts.append(roll_out(act, gym_id, share, args.seed + episodes))
+        episodes += len(returns_of(parts[-1]))
+    kinds = [Path(word).stem.removeprefix(f"{task}-") for word in words]
+    name, policy = "-".join(kinds), f"samples of {', then of '.join(abouts)}"
+    return write_set(args, f"{task}-{name}-rebuilt", join(parts), gym_id, policy)
+
+
+def from_training(args: Args) -> None:
+    """D4RL's five kinds, of one training of SAC."""
+    task = TASKS[args.env]
+    folder = args.folder.expanduser() / "training" / f"{task}-{args.seed}"
+    replay, steps = train(args, folder)
+    for kind, step in steps.items():
+        (folder / f"{task}-{kind}.npz").write_bytes((folder / f"{step}.npz").read_bytes())
+    obs, action, reward, _, terminal, timeout = (x[: steps["medium"]] for x in replay)
+    seen = to_arrays((obs, action, reward, terminal, timeout))
+    policy = f"replay buffer of the first {steps['medium']} steps of SAC"
+    write_set(args, f"{task}-medium-replay-rebuilt", seen, args.env, policy)
+    medium, expert = (str(folder / f"{task}-{kind}.npz") for kind in steps)
+    for words in ((f"{task}-random",), (medium,), (expert,), (medium, expert)):
+        from_policies(replace(args, env=None, policy=words))
+
+
+def clone(demos: dict, args: Args) -> uwac.Actor:
+    """A Gaussian policy fitted to the actions before the tanh by maximum likelihood."""
+    obs, action = (torch.from_numpy(demos[name]) for name in ("observations", "actions"))
+    x = action.clamp(-0.999, 0.999).atanh()  # finite
+    torch.manual_seed(args.seed)
+    actor = uwac.Actor(1, obs.shape[1], action.shape[1])
+    adam = torch.optim.Adam(actor.parameters(), 3e-4, fused=True)
+    for _ in tqdm(range(args.clone_steps), unit="updates", desc="cloning", disable=None):
         index = torch.randint(len(obs), (256,))
-        mean, log_std = actor(obs[index])
-        loss = (log_std + 0.5 * ((action[index] - mean) / log_std.exp()).square()).mean()
-        optimizer.zero_grad()
+        mean, log_std = actor(obs[index][None])
+        loss = -Normal(mean, log_std.exp(), validate_args=False).log_prob(x[index]).mean()
+        adam.zero_grad()
         loss.backward()
-        optimizer.step()
-    return actor, demos
+        adam.step()
+    return actor
 
 
-def write_set(path: Path, arrays: dict[str, np.ndarray], attributes: dict) -> None:
-    with h5py.File(path, "w") as file:
-        for name, array in arrays.items():
-            file.create_dataset(name, data=array, compression="gzip")
-        file.create_group("metadata").attrs.update(attributes)
-        file.flush()
-        os.fsync(file.id.get_vfd_handle())
+def from_demonstrations(args: Args) -> Path:
+    """As D4RL made its cloned sets: half roll-outs, then the demonstrations over and over
+    (hand_dapg_combined.py there). Raises InputError."""
+    _, max_steps, *_ = ENVIRONMENTS[TASKS[args.env]]
+    arrays, _ = uwac.read_file(args.demos)
+    uwac.to_transitions(arrays, *dimensions(args.env), max_steps, args.demos)  # checks them
+    with input_errors(f"--demos {args.demos}: not demonstrations in D4RL's format"):
+        demos = to_arrays(arrays[name] for name in COLUMNS)
+    act = functools.partial(sample, clone(demos, args))
+    own = roll_out(act, args.env, args.steps // 2, args.seed)
+    index = np.arange(args.steps - args.steps // 2) % len(demos["rewards"])
+    both = join([own, to_arrays(array[index] for array in demos.values())])
+    policy = f"samples of a clone, then the demonstrations in {args.demos.name} over and over"
+    return write_set(args, f"{TASKS[args.env]}-cloned-rebuilt", both, args.env, policy)
 
 
-def check_minari(name: str, args: Args) -> None:
-    """Raises InputError for a name that cannot be used, before there is any work to lose."""
-    with input_errors("--minari-id needs a package: pip install 'minari[hdf5]'"):
-        from minari.dataset.minari_dataset import parse_dataset_id
-        from minari.storage import get_dataset_path
-    with input_errors(f"--minari-id {name}: must be rebuilt/TASK/KIND-v0, of your own TASK and KIND"):
-        if (parse_dataset_id(name)[0] or "").split("/")[0] != "rebuilt":
-            raise ValueError("so that nobody takes it for an official one")
-    if get_dataset_path(name).exists() and not args.overwrite:
-        raise InputError(f"--minari-id {name}: exists; --overwrite replaces it")
+def from_minari(args: Args) -> Path:
+    """A Minari data set of plain arrays, its episodes end to end. Raises InputError."""
+    with input_errors(f"--minari {args.minari}: cannot be converted"):
+        import minari
+
+        source = minari.load_dataset(args.minari, download=True)
+        episodes = []
+        for e in source.iterate_episodes():
+            ends = (e.terminations, e.truncations & ~e.terminations)
+            episodes.append(to_arrays((e.observations[:-1], e.actions, e.rewards, *ends)))
+        arrays, gym_id = join(episodes), source.env_spec.id
+    return write_set(args, args.minari.replace("/", "-"), arrays, gym_id, f"that of {args.minari}")
 
 
-def write_minari(name: str, path: Path) -> None:
-    """The set in the file `path` once more, as a Minari data set."""
-    import minari
-    from minari.data_collector import EpisodeBuffer
-    from minari.storage import get_dataset_path
-
-    columns = ("observations", "next_observations", "actions", "rewards", "terminals", "timeouts")
-    with h5py.File(path) as file:
-        arrays, attributes = {column: file[column][()] for column in columns}, dict(file["metadata"].attrs)
-    env, buffers = make_env(attributes["environment"]), []
-    ends = np.flatnonzero(arrays["terminals"] | arrays["timeouts"]) + 1
-    for begin, end in zip([0, *ends], ends):
-        part = {key: array[begin:end] for key, array in arrays.items()}
-        obs = np.concatenate([part["observations"], part["next_observations"][-1:]])
-        lists = {"rewards": part["rewards"], "terminations": part["terminals"], "truncations": part["timeouts"]}
-        buffers.append(EpisodeBuffer(observations=obs, actions=part["actions"], **lists))
-    spaces = {"observation_space": gym.spaces.Box(-np.inf, np.inf, obs.shape[1:]), "action_space": env.action_space}
-    about = {"algorithm_name": attributes["policy"], "description": attributes["command"], "author": MAKER}
-    if get_dataset_path(name).exists():
-        minari.delete_dataset(name)
-    minari.create_dataset_from_buffers(name, buffers, env=attributes["environment"], **spaces, **about)
-
-
-Sets = dict[str, Callable[[], tuple[dict[str, np.ndarray], str]]]  # of each kind: its arrays, and what made them
-
-
-def mix(args: Args, env_id: str, steps: int, *policies: tuple[str, Actor]) -> tuple[dict[str, np.ndarray], str]:
-    """Roll-outs of policies, an equal share of `steps` each, one after the other."""
-    shares = [steps * (i + 1) // len(policies) - steps * i // len(policies) for i in range(len(policies))]
-    parts = [roll_out(actor, env_id, share, args, name) for (name, actor), share in zip(policies, shares)]
-    how = "means" if args.deterministic else "samples"
-    return concatenate(*parts), f"{how} of {' and '.join(name for name, _ in policies)}"
-
-
-def from_policies(args: Args) -> tuple[str, Sets]:
-    words, env_id, policies = args.policy, args.env, []
-    if len(words) == 1 and words[0].endswith("-medium-expert") and not Path(words[0]).is_file():
-        words = (words[0].removesuffix("-expert"), words[0].replace("-medium-expert", "-expert"))
-    for word in words:
-        actor, env_id = load_policy(word, env_id, args.seed)
-        policies.append((Path(word).stem.removeprefix(f"{TASKS.get(env_id)}-"), actor))
-
-    def rolled_out() -> tuple[dict[str, np.ndarray], str]:
-        arrays, about = mix(args, env_id, args.steps, *policies)
-        return arrays, f"{about} ({' and '.join(words)})"
-
-    return env_id, {"-".join(name for name, _ in policies): rolled_out}
-
-
-def from_demonstrations(args: Args) -> tuple[str, Sets]:
-    """As D4RL made its cloned sets: half roll-outs, then the demonstrations over and over (hand_dapg_combined.py there).
-    What these do not say (the last observation of all, perhaps the simulator's states) is NaN."""
-
-    def cloned() -> tuple[dict[str, np.ndarray], str]:
-        actor, demos = clone(args)
-        own, about = mix(args, args.env, args.steps // 2, ("clone", actor))
-        again = np.arange(args.steps - args.steps // 2) % len(demos["rewards"])
-        columns = {name: np.full((len(again), *x.shape[1:]), np.nan, x.dtype) for name, x in own.items()}
-        for name, array in demos.items():
-            if name in columns and array.shape[1:] == columns[name].shape[1:]:
-                columns[name][:] = array[again]
-        parts = concatenate(own, end_here(columns))
-        return parts, f"{about} (mean return {returns_of(own).mean():.1f}), then {args.demos.name} over and over"
-
-    return args.env, {"cloned": cloned}
-
-
-def from_training(args: Args) -> tuple[str, Sets]:
-    task = TASKS.get(args.env, args.env).replace("/", "-")
-
-    @functools.cache
-    def training() -> tuple[Training, dict[str, int]]:
-        training = Training(args, args.folder.expanduser() / "training" / f"{task}-{args.seed}")
-        training.run()
-        steps = training.choose()
-        for name, step in steps.items():
-            shutil.copy(training.folder / f"{step}.npz", training.folder / f"{task}-{name}.npz")  # for --policy
-        return training, steps
-
-    def trained(*names: str) -> tuple[dict[str, np.ndarray], str]:
-        sac, steps = training()
-        if names == ("medium-replay",):
-            arrays = {name: np.array(x[: steps["medium"]]) for name, x in sac.buffer.items()}
-            return end_here(arrays), f"replay buffer of the first {steps['medium']} steps of SAC"
-        files = [sac.folder / f"{steps.get(name, 0)}.npz" for name in names]
-        policies = [(name, load_policy(str(file), args.env, args.seed)[0]) for name, file in zip(names, files)]
-        arrays, about = mix(args, args.env, args.steps, *policies)
-        return arrays, f"{about}, after {' and '.join(file.stem for file in files)} steps of SAC"
-
-    sets = {name: functools.partial(trained, name) for name in ("random", "medium", "medium-replay", "expert")}
-    return args.env, sets | {"medium-expert": functools.partial(trained, "medium", "expert")}
-
-
-def main(args: Args) -> list[Path]:
-    """Make the sets, in a folder of their own until all are whole; returns their files. Raises InputError, and OSError
-    where a file cannot be written."""
-    if args.policy and args.demos or not (args.policy or args.env):
-        raise InputError("say what to make by --policy, by --env, or by --env and --demos; --help tells more")
+def main(args: Args) -> Path | None:
+    """Returns the file of a lone set. Raises InputError, and OSError if it cannot be written."""
     if args.env:
-        make_env(args.env)
-    env_id, sets = (from_policies if args.policy else from_demonstrations if args.demos else from_training)(args)
-    folder = args.folder.expanduser()
-    files = {kind: folder / f"{TASKS.get(env_id, env_id)}-{kind}-rebuilt.hdf5".replace("/", "-") for kind in sets}
-    if there := [file for file in files.values() if file.exists() and not args.overwrite]:
-        raise InputError(f"{there[0]} exists; --overwrite replaces it")
-    if args.minari_id and len(sets) > 1 and "KIND" not in args.minari_id:
-        raise InputError(f"--minari-id {args.minari_id}: needs KIND in it, for {', '.join(sets)}")
-    minari_ids = {kind: args.minari_id.replace("KIND", kind) for kind in sets} if args.minari_id else {}
-    for name in minari_ids.values():
-        check_minari(name, args)
-    common, versions = {"made_by": MAKER, "environment": env_id, "seed": args.seed}, []
-    for package in ("gymnasium", "gymnasium-robotics", "mujoco", "numpy", "torch"):
-        with contextlib.suppress(PackageNotFoundError):  # not all are needed in every environment
-            versions.append(f"{package} {version(package)}")
-    common["command"] = f"python benchmark/make_dataset.py {shlex.join(sys.argv[1:])}"
-    common["versions"] = ", ".join(versions)
-    with input_errors(f"--folder {folder}: cannot be written"):
-        folder.mkdir(parents=True, exist_ok=True)
-        staging = tempfile.TemporaryDirectory(dir=folder, prefix=".make_dataset-")
-    with staging as temporary:
-        for kind, make in sets.items():
-            arrays, policy = make()
-            returns = returns_of(arrays)
-            attributes = common | {"policy": policy, "steps": len(arrays["rewards"])}
-            attributes |= {"episodes": len(returns), "mean_return": float(returns.mean())}
-            write_set(Path(temporary) / files[kind].name, arrays, attributes)
-            what = f"{attributes['steps']} steps, {len(returns)} episodes, mean return {returns.mean():.1f}"
-            print(f"{files[kind].name}: {what}, {policy}")
-        for file in files.values():
-            os.replace(Path(temporary) / file.name, file)
-    for kind, name in minari_ids.items():
-        write_minari(name, files[kind])
-    return [*files.values()]
+        return from_demonstrations(args) if args.demos else from_training(args)
+    return from_policies(args) if args.policy else from_minari(args)
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # clean up as after Ctrl-C
     try:
         main(tyro.cli(Args))
     except (InputError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2 if isinstance(error, InputError) else 1)
     except KeyboardInterrupt:
-        print("stopped; a training goes on from its last checkpoint with the same command", file=sys.stderr)
+        print("stopped; the same command goes on with a training", file=sys.stderr)
         sys.exit(130)
