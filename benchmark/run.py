@@ -125,7 +125,8 @@ def train(name: str, words: list[str], args: Args) -> dict:
         else:
             shutil.rmtree(run_dir, ignore_errors=True)
             command += [*words[1:], "--run-dir", str(run_dir)]
-        code = subprocess.run(command, stdout=log, stderr=log, env=environment).returncode
+        ended = subprocess.run(command, check=False, stdout=log, stderr=log, env=environment)
+        code = ended.returncode
     result = finished(run_dir)
     if code == 0 and result:
         peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss  # one run a worker

@@ -7,9 +7,10 @@ import threading
 import time
 from pathlib import Path
 
-import bear
 import pooch
 import pytest
+
+import bear
 
 DEMO = Path(bear.__file__).parent / "data" / "door-demo.hdf5"
 FOLDER = "hand_dapg"
