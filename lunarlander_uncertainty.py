@@ -14,7 +14,8 @@ agents learn offline from the rest (Algorithm 1 without MMD). Are they less cert
     python lunarlander_uncertainty.py
 
 It is Gymnasium's LunarLander-v3, the successor of the paper's v2. Networks and variance are those
-of uwac.py, to the letter; the variance is the closed form, as its 100 passes take an hour here.
+of uwac.py, to the letter, but the weights begin as torch's. The variance is the closed form: 100
+passes would take an hour.
 
 Shapes: S seeds trained side by side, B batch, N sampled actions, D size of a state, A number of
 actions (one-hot), H hidden units; of the expert, T steps in E environments.
@@ -119,16 +120,6 @@ class MLP(nn.Module):
         h = F.dropout(self.layers[1](h).relu_(), dropout)
         return self.layers[2](h)
 
-    @torch.no_grad()
-    def initialize(self, last: float) -> None:
-        """Initial weights as in the authors' code (rlkit); `last` bounds the last layer's."""
-        for layer in self.layers[:2]:
-            bound = layer.bias.shape[-1] ** -0.5  # rlkit counts a layer's outputs, not its inputs
-            layer.weight.uniform_(-bound, bound)
-            layer.bias.fill_(0.1)
-        self.layers[2].weight.uniform_(-last, last)
-        self.layers[2].bias.uniform_(-last, last)
-
 
 def rows(obs: Tensor, x: Tensor) -> Tensor:
     """[obs, x]: (S, B, D + E) for x (S, B, E); (S, B * N, D + E) for N a state, x (S, B, N, E)."""
@@ -143,7 +134,6 @@ class Critic(MLP):
 
     def __init__(self, S: int, hidden_dim: int):
         super().__init__((2, S), D + A, hidden_dim, 1)
-        self.initialize(last=3e-3)
 
     def forward(self, obs: Tensor, action: Tensor, dropout: float = 0.0) -> Tensor:
         """Q1, Q2: obs (S, B, D), action (S, B, A) -> (2, S, B), or (S, B, N, A) -> (2, S, B, N)."""
@@ -180,7 +170,6 @@ class Agent(nn.Module):
         super().__init__()
         # Line 1: actor, critics with dropout and their targets.
         self.actor = MLP((args.num_seeds,), D, args.hidden_dim, A)
-        self.actor.initialize(last=1e-3)
         self.critic = Critic(args.num_seeds, args.hidden_dim)
         self.target_actor = copy.deepcopy(self.actor)
         self.target_critic = copy.deepcopy(self.critic)
