@@ -3,6 +3,9 @@ import signal
 import sys
 from pathlib import Path
 
+import gymnasium as gym
+import h5py
+import numpy as np
 import pytest
 import torch
 
@@ -38,3 +41,63 @@ def command_line(script, words, monkeypatch):
     except SystemExit as end:
         return end.code
     return 0
+
+
+class Point(gym.Env):
+    """A small environment of one's own: nothing happens in 5 steps, at 40 pictures a second."""
+
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 40}
+    observation_space = gym.spaces.Box(-9, 9, (3,), np.float32)
+    action_space = gym.spaces.Box(-2, 2, (2,), np.float32)
+    at_step = {}  # what a test has happen at the n-th step of all
+    steps = 0
+
+    def __init__(self, render_mode=None):
+        self.render_mode = render_mode
+
+    def reset(self, seed=None, options=None):
+        super().reset(seed=seed)
+        self.obs = self.np_random.normal(size=3).astype(np.float32)
+        return self.obs, {}
+
+    def step(self, action):
+        Point.steps += 1
+        Point.at_step.get(Point.steps, lambda: None)()
+        return self.obs, float(self.obs @ self.obs + action @ action), False, False, {}
+
+    def render(self):
+        return np.full((64, 64, 3), Point.steps % 256, np.uint8)
+
+
+gym.register("Point-v0", Point, max_episode_steps=5)
+
+# A run of seconds on it: evaluations, of 5 steps each, at updates 3 and 6.
+SHORT = {"env_id": "Point-v0", "dataset_path": "points.hdf5", "total_steps": 6, "eval_every": 3}
+SHORT |= {"eval_episodes": 1, "eval_candidates": 3, "batch_size": 8, "log_every": 2}
+SHORT |= {"num_candidates": 2, "num_mmd_samples": 2, "warmup_steps": 2}
+
+
+def short(script, **changes):
+    passes = {"passes": 2} if script is uwac else {}
+    return script.Args(**SHORT | passes | changes)
+
+
+def words(script, **changes):
+    """`short` as a command line."""
+    settings = SHORT | ({"passes": 2} if script is uwac else {}) | changes
+    return " ".join(f"--{name.replace('_', '-')} {value}" for name, value in settings.items())
+
+
+@pytest.fixture
+def points(tmp_path, monkeypatch):
+    """Arrays of a random policy in Point-v0, and an empty folder with a file of them."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(Point, "steps", 0)
+    monkeypatch.setattr(Point, "at_step", {})
+    rng = np.random.default_rng(0)
+    arrays = {"observations": rng.normal(size=(50, 3)), "actions": rng.uniform(-1, 1, (50, 2))}
+    arrays |= {"rewards": rng.normal(size=50), "terminals": np.zeros(50, bool)}
+    with h5py.File("points.hdf5", "w") as file:
+        for name, array in arrays.items():
+            file[name] = array
+    return arrays

@@ -1,141 +1,147 @@
-"""Kills runs of both scripts with SIGKILL at random moments, resumes them, and compares what they leave, bit for bit,
+"""Kills runs of both scripts with SIGKILL, resumes them, and compares what they leave, bit for bit,
 with a run that nobody disturbed:
 
     python tests/kill_and_resume.py --kills 20
 
-A moment is a time after the start, drawn over the whole run, or a place that a random moment hits too rarely: in the
-middle of writing a checkpoint, of an evaluation, of the plot. Exits with 1 if a run differs.
+A run is killed after a time drawn from its whole length, or, every other one, at a place that a
+random moment hits too rarely: half through a file, in an evaluation. Exits with 1 if a run differs.
 """
 
 import argparse
 import json
+import multiprocessing
 import os
 import random
+import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
+if __name__ == "__main__":
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
 import torch
-
-ROOT = Path(__file__).resolve().parent.parent
-WORDS = "--env-id door-demo --total-steps 160 --eval-every 20 --checkpoint-every 4 --log-every 3 --eval-episodes 2"
-WORDS += " --eval-candidates 20 --batch-size 32 --warmup-steps 80"
-EXTRA = {"bear.py": "", "uwac.py": " --variance mc --passes 4"}
-# Places that a random moment hits too rarely, and how often a run of WORDS comes by: files of tensors (policies and
-# checkpoints), steps of evaluations, plots.
-PLACES = {"checkpoint": 48, "evaluation": 1600, "plot": 8}
-# Runs a script in which the count-th call of a place is begun and never ended.
-KILLER = """
-import os, runpy, signal, sys, torch
+from gymnasium.vector import SyncVectorEnv
 from matplotlib.figure import Figure
-import gymnasium
-place, count, script, *words = sys.argv[1:]
-calls = 0
-def kills(function, halfway):
-    def wrapped(*args, **kwargs):
-        global calls
-        calls += 1
-        if calls == int(count):
-            halfway(*args, **kwargs)
-            os.kill(os.getpid(), signal.SIGKILL)
-        return function(*args, **kwargs)
-    return wrapped
-def half_a_file(state, file):
-    file.write(b"PK half a checkpoint")
-    file.flush()
-def half_a_plot(figure, file, **settings):
-    file.write(b"half a picture")
-if place == "checkpoint":
-    torch.save = kills(torch.save, half_a_file)
-if place == "evaluation":
-    gymnasium.vector.SyncVectorEnv.step = kills(gymnasium.vector.SyncVectorEnv.step, lambda *args: None)
-if place == "plot":
-    Figure.savefig = kills(Figure.savefig, half_a_plot)
-sys.argv = [script, *words]
-runpy.run_path(script, run_name="__main__")
-"""
+
+import bear
+import uwac
+
+ARGS = {"env_id": "door-demo", "total_steps": 24, "eval_every": 8, "checkpoint_every": 3}
+ARGS |= {"eval_episodes": 1, "eval_candidates": 3, "batch_size": 8, "warmup_steps": 12}
+ARGS |= {"num_candidates": 2, "num_mmd_samples": 2, "log_every": 2}
+EXTRA = {bear: {}, uwac: {"passes": 2}}
+# Methods, and how often a run calls them: the checkpoint's; args.json and result.json; ...
+PLACES = [(Path, "write_bytes", 11), (Path, "write_text", 4), (Figure, "savefig", 3)]
+PLACES += [(SyncVectorEnv, "step", 600)]
 
 
-def start(script, folder, words, place=None, count=0):
-    """The script as a process in `folder`, which kills itself at the count-th call of a place, if one is named."""
-    command = [sys.executable, "-c", KILLER, place, str(count)] if place else [sys.executable]
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}  # the sums depend on the threads
-    with open(folder / "log.txt", "a") as log:
-        command += [str(ROOT / script), *words.split()]
-        return subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=log)
+def die_in(owner, method, count):
+    """Have the count-th call of a method done by half, and end this process as SIGKILL does."""
+    whole, calls = getattr(owner, method), []
+
+    def half(self, content, *rest, **settings):
+        calls.append(content)
+        if len(calls) < count:
+            return whole(self, content, *rest, **settings)
+        if owner is Path:
+            whole(self, content[: len(content) // 2])
+        if owner is Figure:
+            content.write_text("half a picture")
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    setattr(owner, method, half)
 
 
-def kill(script, folder, words, place, moment):
-    """Start a run or go on with the one in `folder`, and kill it `moment` seconds after its start or at the moment-th
-    call of `place`; says where. Without a moment it goes on to its end."""
-    begun = [path.parent for path in (folder / "runs").glob("*/args.json")]
-    process = start(script, folder, f"--resume {begun[0]}" if begun else words, place, moment)
-    try:
-        process.wait(None if moment is None or place else moment)
-    except subprocess.TimeoutExpired:
-        process.send_signal(signal.SIGKILL)
-    code = process.wait()
-    if moment is None and code != 0 or place and code != -signal.SIGKILL:
-        raise RuntimeError(f"exit code {code}; {(folder / 'log.txt').read_text()}")
-    checkpoints = list((folder / "runs").glob("*/checkpoint.pt"))
-    after = f"{torch.load(checkpoints[0], weights_only=True)['progress'][0]} updates" if checkpoints else "nothing"
-    when = place or ("end" if moment is None else f"{moment:.2f} s")
-    return f"{when}: {'ended before' if code == 0 else 'killed'}, a checkpoint of {after}"
+def go(script, run, place=None, seconds=None):
+    """Start the run, or go on with it, in a process that is killed at a place, (owner, method,
+    count), or after so many seconds, if it is not finished. Returns its exit code."""
+
+    def child():
+        sys.stdout = sys.stderr = open(os.devnull, "w")
+        if place:
+            die_in(*place)
+        if (run / "checkpoint.pt").exists():
+            script.main(script.Args(resume=str(run)))
+        else:
+            shutil.rmtree(run, ignore_errors=True)
+            script.main(script.Args(**ARGS, **EXTRA[script], run_dir=str(run)))
+
+    process = multiprocessing.get_context("fork").Process(target=child)
+    process.start()
+    process.join(seconds)
+    process.kill()
+    process.join()
+    return process.exitcode
 
 
-def contents(folder):
-    """What the one run in a folder leaves: metrics.csv, result.json but for times, and both files of tensors."""
-    (run,) = (path.parent for path in (folder / "runs").glob("*/args.json"))
+def left(run):
+    """What a run leaves, but for times and its own place."""
     result = json.loads((run / "result.json").read_text())
-    checkpoint, policy = (torch.load(run / name, weights_only=True) for name in ("checkpoint.pt", "policy.pt"))
-    del result["ms_per_update"], checkpoint["progress"][-1]
+    checkpoint = torch.load(run / "checkpoint.pt", weights_only=True)
+    args = json.loads((run / "args.json").read_text())
+    for args in (args, result["args"], checkpoint["args"]):
+        del args["run_dir"]
+    for rows in (result["history"], checkpoint["history"], [result], [checkpoint]):
+        for row in rows:
+            del row["seconds"]
+    del result["ms_per_update"]
     picture = (run / "curves.png").read_bytes()
-    metrics = (run / "metrics.csv").read_bytes()
-    return {"metrics": metrics, "result": result, "checkpoint": checkpoint, "policy": policy, "picture": picture}
+    return {"result": result, "checkpoint": checkpoint, "args": args, "picture": picture}
 
 
 def differences(one, two, name=""):
     """Names of the leaves in which two trees of dicts, lists, tensors and plain values differ."""
     if isinstance(one, torch.Tensor):
-        return [] if one.dtype == two.dtype and torch.equal(one, two) else [name]
+        return [] if torch.equal(one, two) else [name]
+    if isinstance(one, list) and len(one) == len(two):
+        one, two = dict(enumerate(one)), dict(enumerate(two))
     if isinstance(one, dict) and one.keys() == two.keys():
-        return [place for key in one for place in differences(one[key], two[key], f"{name}/{key}")]
-    if isinstance(one, list | tuple) and len(one) == len(two):
-        return [place for i in range(len(one)) for place in differences(one[i], two[i], f"{name}/{i}")]
+        found = []
+        for key in one:
+            found += differences(one[key], two[key], f"{name}/{key}")
+        return found
     return [] if one == two else [name]
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kills", type=int, default=20, help="for each script; every fourth at a place")
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
+    parser.add_argument("--kills", type=int, default=20, help="for each script")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
-    rng, same = random.Random(args.seed), 0
-    with tempfile.TemporaryDirectory() as top:
-        for script, extra in EXTRA.items():
-            (undisturbed := Path(top) / script).mkdir()
-            began, process = time.time(), start(script, undisturbed, WORDS + extra)
-            while not list((undisturbed / "runs").glob("*/args.json")) and process.poll() is None:
-                time.sleep(0.01)
-            first, _, last = time.time() - began, process.wait(), time.time() - began
-            expected = contents(undisturbed)
-            for n in range(args.kills):
-                place, where = list(PLACES)[n // 4 % 3] if n % 4 == 3 else None, "ended before"
-                while "ended before" in where:  # a machine is not always equally fast
-                    folder = Path(tempfile.mkdtemp(dir=top))
-                    moment = rng.randint(1, PLACES[place]) if place else rng.uniform(0.9 * first, last)
-                    where = kill(script, folder, WORDS + extra, place, moment)
-                kill(script, folder, WORDS + extra, None, None)
-                differ = differences(expected, contents(folder))
+    torch.set_num_threads(1)  # the sums depend on the threads
+    rng = random.Random(args.seed)
+    all_same = True
+    for script in EXTRA:
+        same = 0
+        with tempfile.TemporaryDirectory() as top:
+            runs = [Path(top, str(n), "run") for n in range(args.kills + 1)]
+            began = time.time()
+            assert go(script, runs[0]) == 0
+            length = time.time() - began
+            expected = left(runs[0])
+            for n, run in enumerate(runs[1:]):
+                place = seconds = None
+                if n % 2 == 0:
+                    seconds = rng.uniform(0, 0.9 * length)  # a machine is not always as fast
+                    when = f"after {seconds:.2f} s"
+                else:
+                    owner, method, count = PLACES[n // 2 % len(PLACES)]
+                    place = (owner, method, rng.randint(1, count))
+                    when = f"in {method} {place[2]}"
+                code = go(script, run, place, seconds)
+                killed = "killed" if code == -signal.SIGKILL else "ended before"
+                assert go(script, run) == 0
+                differ = differences(expected, left(run))
                 same += not differ
-                print(
-                    f"{script} {where}; {f'DIFFERS in {differ}' if differ else 'resumed to the same bits'}", flush=True
-                )
-    print(f"{same} of {args.kills * len(EXTRA)} ended bit for bit as the undisturbed run")
-    return same < args.kills * len(EXTRA)
+                verdict = f"DIFFERS in {differ}" if differ else "the same bits"
+                print(f"{script.SCRIPT} {killed} {when}: {verdict}", flush=True)
+        print(f"{script.SCRIPT}: {same} of {args.kills} ended as the undisturbed run", flush=True)
+        all_same &= same == args.kills
+    return not all_same
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What people expect of a training script: Weights & Biases, a video, one line an evaluation, a --help worth reading."""
+"""What shows how a run goes: lines, TensorBoard, Weights & Biases, the video."""
 
 import os
 import re
@@ -8,106 +8,115 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import ROOT, Point, command_line, short, words
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-import bear
 import uwac
 
-WORDS = "--env-id door-demo --total-steps 4 --eval-every 2 --eval-episodes 1 --eval-candidates 2 --batch-size 4"
-PASSES = {bear: [], uwac: ["--passes", "2"]}
+pytestmark = pytest.mark.usefixtures("points")
 
 
-def command(script, folder, words, **variables):
-    """The script in a process of its own, with its output in pipes, as with a redirected log."""
-    line = [sys.executable, script.__file__, *WORDS.split(), *PASSES[script], *words.split()]
-    environment = os.environ | {"CUDA_VISIBLE_DEVICES": ""} | variables
-    return subprocess.run(line, check=False, cwd=folder, env=environment, capture_output=True, text=True)
+def test_a_line_at_every_log_and_evaluation(script, monkeypatch, capsys):
+    """Without a terminal: what is trained, then step, losses, updates/s and time left; no bar."""
+    assert command_line(script, words(script, total_steps=7, run_dir="run"), monkeypatch) == 0
+    output = capsys.readouterr()
+    first, *lines = output.out.splitlines()
+    assert first.startswith(f"{script.SCRIPT}: 40 transitions of points.hdf5, on ")
+    assert first.endswith("into run")
+    assert [int(re.match(r"step (\d+): ", line)[1]) for line in lines] == [2, 3, 4, 6, 7]
+    for line in lines:
+        assert re.search(r"critic_loss \S+, .*; \d+\.\d updates/s, \d+:\d\d:\d\d left$", line)
+    assert ["score" in line for line in lines] == [False, True, False, True, True]
+    assert lines[-1].endswith("0:00:00 left") and output.err == ""
 
 
-def test_track_logs_to_weights_and_biases(tmp_path):
-    """Offline: the record of the run holds its project, entity, group, arguments and the metrics of TensorBoard."""
+def test_tensorboard(script):
+    """Hyper-parameters, updates/s, each seed's curves and their means, at every log."""
+    result = script.main(short(script, run_dir="run", num_seeds=2, lmbda=0.625))
+    events = EventAccumulator("run").Reload()
+    (text,) = [tag for tag in events.Tags()["tensors"] if tag.startswith("args")]
+    assert b"0.625" in events.Tensors(text)[0].tensor_proto.string_val[0]
+    curves = {}
+    for tag in events.Tags()["scalars"]:
+        curves[tag] = {event.step: event.value for event in events.Scalars(tag)}
+    row = result["history"][-1]
+    for name in set(row) - {"step", "seconds"}:
+        steps = [3, 6] if name in ("score", "return", "return_std", "ood_auroc") else [2, 3, 4, 6]
+        assert list(curves[name]) == steps
+        assert curves[name][6] == pytest.approx(np.mean(row[name]), rel=1e-5)
+        for seed in (0, 1):
+            assert curves[f"{name}/seed-{seed}"][6] == pytest.approx(row[name][seed], rel=1e-5)
+    assert min(curves["updates_per_second"].values()) > 0
+
+
+def test_tensorboard_is_as_long_as_the_checkpoint(script, monkeypatch):
+    """What is logged before a checkpoint is on disk by then, also if the process is killed."""
+    seen = []
+
+    def look():
+        curves = EventAccumulator("run").Reload().Scalars("mmd")
+        seen.append([event.step for event in curves])
+
+    monkeypatch.setattr(Point, "at_step", {6: look})  # in the second evaluation
+    script.main(short(script, run_dir="run"))
+    assert seen == [[2, 3, 4]] or seen == [[2, 3]]
+
+
+def test_weights_and_biases_offline(monkeypatch):
+    """The record of each of two runs in a process holds its arguments and TensorBoard's metrics."""
     pytest.importorskip("wandb")
-    words = "--track --wandb-project-name our-project --wandb-entity our-team --wandb-group our-group --gamma 0.875"
-    done = command(uwac, tmp_path, words, WANDB_MODE="offline")
-    assert done.returncode == 0, done.stderr
-    (record,) = (tmp_path / "wandb").glob("offline-run-*/run-*.wandb")
-    (folder,) = (tmp_path / "runs").iterdir()
-    content = record.read_bytes()  # protocol buffers, whose strings stand in the file as they are
-    expected = ["our-project", "our-team", "our-group", folder.name, "0.875", "train/critic_loss", "evaluation/score"]
-    expected += ["evaluation/ood_auroc", "train/weight"]
-    assert [text for text in expected if text.encode() not in content] == []
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_PROJECT", "our-project")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    for name, gamma in (("one", 0.875), ("two", 0.625)):
+        uwac.main(short(uwac, run_dir=name, track=True, gamma=gamma))
+    for name, gamma in (("one", "0.875"), ("two", "0.625")):
+        (record,) = Path("wandb").glob(f"offline-run-*/run-{name}.wandb")
+        content = record.read_bytes()  # whose strings stand in the file as they are
+        for text in ("our-project", gamma, "critic_loss", "score", "ood_auroc"):
+            assert text.encode() in content, (name, text)
 
 
-@pytest.mark.parametrize("flag, package", [("--track", "wandb"), ("--capture-video", "moviepy")])
-def test_what_is_not_installed_is_named(script, tmp_path, monkeypatch, flag, package):
-    monkeypatch.chdir(tmp_path)
+@pytest.mark.parametrize("flag, package", [("track", "wandb"), ("capture-video", "moviepy")])
+def test_what_is_not_installed_is_named(script, monkeypatch, capsys, flag, package):
+    """Before any training, and no folder of results stays."""
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(script.InputError, match=f"{flag} needs {package}"):
-        script.main(script.parse_args([*WORDS.split(), flag], {}))
+    line = f"{words(script, run_dir='run')} --{flag}"
+    assert command_line(script, line, monkeypatch) == 2
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert error.startswith("error: ") and package in error
+    assert not Path("run").exists()
 
 
-def headless_backend():
-    """A value of MUJOCO_GL with which this machine draws without a screen, if there is one."""
-    program = "import mujoco; mujoco.GLContext(8, 8).make_current()"
-    for backend in ("egl", "osmesa"):
-        command, variables = [sys.executable, "-c", program], os.environ | {"MUJOCO_GL": backend}
-        if subprocess.run(command, check=False, env=variables, capture_output=True).returncode == 0:
-            return backend
-    return None
-
-
-def test_a_video_of_the_last_policy(tmp_path):
-    """Two seeds side by side, until both pens have fallen, and something moves. (uwac.py's `make_envs` is the same.)"""
+def test_a_video_of_the_last_policy(script, capsys):
+    """Of both seeds side by side, named by the update, at the environment's speed; --evaluate
+    makes one, too."""
     moviepy = pytest.importorskip("moviepy")
-    if (backend := headless_backend()) is None:
-        pytest.skip("neither EGL nor OSMesa")
-    program = f"""
-import sys; sys.path.insert(0, {str(Path(bear.__file__).parent)!r})
-import torch, bear
-envs = bear.make_envs("pen-expert", 2, bear.Path("video"))
-sizes = 2, *envs.single_observation_space.shape, *envs.single_action_space.shape
-torch.manual_seed(0)
-print(bear.evaluate(bear.Actor(*sizes), bear.Critic(*sizes), envs, 2, [0]).shape)
-envs.close()
-"""
-    command, variables = [sys.executable, "-c", program], os.environ | {"MUJOCO_GL": backend}
-    done = subprocess.run(command, check=False, cwd=tmp_path, env=variables, capture_output=True, text=True)
-    assert done.stdout == "(2, 1)\n", done.stderr
-    (path,) = (tmp_path / "video").iterdir()
-    assert path.name == "evaluation-step-0.mp4"
-    with moviepy.VideoFileClip(str(path)) as video:
-        first, last = video.get_frame(0), video.get_frame(video.duration - 1 / video.fps)
-        assert 5 < round(video.duration * video.fps) <= 100
-    assert first.shape[1] == 2 * first.shape[0]
-    for half in np.split(last.astype(int) - first, 2, axis=1):
-        assert np.abs(half).mean() > 0.5
+    result = script.main(short(script, run_dir="run", capture_video=True, num_seeds=2))
+    evaluation = Path("run/evaluation.json")
+    assert evaluation.exists() and len(result["history"]) == 2
+    for _ in range(2):
+        (film,) = Path("run").glob("*.mp4")
+        assert "update-6" in film.name
+        with moviepy.VideoFileClip(str(film)) as video:
+            assert video.fps == Point.metadata["render_fps"]
+            assert 4 <= round(video.duration * video.fps) <= 6
+            assert video.size[0] * video.size[1] == 2 * 64 * 64
+        film.unlink()
+        script.main(script.Args(evaluate="run", capture_video=True, eval_episodes=1))
 
 
-def test_one_line_an_evaluation_in_a_redirected_log(script, tmp_path):
-    """Step, score, Q target, weight and ood_auroc with their spread over seeds, updates per second; no progress bar."""
-    done = command(script, tmp_path, "--num-seeds 2")
-    assert done.returncode == 0, done.stderr
-    number, signed = r"\d+\.\d+ ± \d+\.\d+", r"-?\d+\.\d+ ± \d+\.\d+"
-    rest = rf", weight {number}, ood_auroc {number}" if script is uwac else ""
-    first, *lines = done.stdout.splitlines()
-    assert first.startswith(f"{script.__name__}: door-demo, 4975 transitions of ")
-    assert len(lines) == 2
-    for step, line in zip((2, 4), lines):
-        assert re.fullmatch(rf"step {step}: score {signed}, Q target {signed}{rest}, \d+\.\d updates/s", line)
-    assert not [line for line in done.stderr.splitlines() if not line.startswith("AdroitHand")]
-
-
-def test_help_is_in_groups_and_names_every_argument(script, capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "120")
-    with pytest.raises(SystemExit) as end:
-        script.parse_args(["--help"], {})
-    assert end.value.code == 0
-    text = capsys.readouterr().out
-    titles = re.findall(r"^\W*(\w+) options\W*$", text, re.MULTILINE)
-    assert titles == ["task", "BEAR", *(["UWAC"] if script is uwac else []), "evaluation", "run"]
-    for name in vars(script.Args()):
-        assert f"--{name.replace('_', '-')}" in text
-    groups = dict(zip(titles, re.split(r"\w+ options\W*\n", text)[1:]))
-    for group, names in {"task": ["env-id"], "BEAR": ["gamma"], "evaluation": ["evaluate"], "run": ["resume"]}.items():
-        assert all(f"--{name} " in groups[group] for name in names)
-    sources = re.findall(r"\((?:paper|BEAR code|BEAR's author|authors' code|CORL|CleanRL|D4RL)", text)
-    assert len(sources) >= 17
+@pytest.mark.parametrize("backend, extra", [("foo", ""), ("foo", "--capture-video"), ("egl", "")])
+def test_graphics_that_cannot_be_had(tmp_path, backend, extra):
+    """MuJoCo reads MUJOCO_GL where it is imported: a process of its own. PyOpenGL without its
+    library raises at import, as this stand-in does."""
+    (tmp_path / "OpenGL").mkdir()
+    (tmp_path / "OpenGL" / "__init__.py").write_text("raise AttributeError('no libEGL')")
+    command = [sys.executable, str(ROOT / "uwac.py"), *words(uwac).split(), *extra.split()]
+    command += ["--env-id", "door-demo", "--dataset-path", str(ROOT / "data" / "door-demo.hdf5")]
+    variables = {"MUJOCO_GL": backend, "PYTHONPATH": str(tmp_path), "CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run(command, env=os.environ | variables, capture_output=True, text=True)
+    assert done.returncode == 2, done.stderr
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("error: --env-id door-demo: cannot make its environment")
+    assert not Path("runs").exists()
