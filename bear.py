@@ -454,7 +454,7 @@ def make_envs(env_id: str, num: int, video: str | None = None) -> gym.vector.Vec
         if video:
             envs.reset()
             envs.render()  # fails now, if ever
-            length = envs.envs[0].spec.max_episode_steps
+            length = envs.envs[0].spec.max_episode_steps or 0  # 0: to its end
             first = {"step_trigger": lambda step: step == 0, "video_length": length}
             folder, prefix = os.path.split(video)
             envs = gym.wrappers.vector.RecordVideo(envs, folder, name_prefix=prefix, **first)
@@ -788,7 +788,8 @@ def main(args: Args, dataset: dict[str, np.ndarray] | None = None) -> dict:
     arrays = to_transitions(dataset, *dims, spec.max_episode_steps, source["path"])
     data = [torch.as_tensor(array, device=DEVICE) for array in arrays.values()]
     if args.capture_video:
-        make_envs(args.env_id, 1, f"{run}/test")  # fails now, and not after hours
+        with tempfile.TemporaryDirectory() as folder:
+            make_envs(args.env_id, 1, f"{folder}/test")  # fails now, and not after hours
 
     torch.set_float32_matmul_precision(args.matmul_precision)
     if going_on:
