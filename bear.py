@@ -780,12 +780,15 @@ def main(args: Args, dataset: dict[str, np.ndarray] | None = None) -> dict:
         dataset, metadata = read_file(path)
         source = metadata | {"path": str(path), "sha256": pooch.file_hash(str(path))}
     envs = make_envs(args.env_id, args.num_seeds * args.eval_episodes)
-    dims = envs.single_observation_space.shape + envs.single_action_space.shape
+    with input_errors(f"--env-id {args.env_id}: observations and actions must be vectors (Box)"):
+        (obs_dim,) = envs.single_observation_space.shape
+        (action_dim,) = envs.single_action_space.shape
     spec = envs.envs[0].spec
     if source.get("environment", spec.id) != spec.id:
         made_in = source["environment"]
         raise InputError(f"{path}: made in {made_in}, while --env-id {args.env_id} is {spec.id}")
-    arrays = to_transitions(dataset, *dims, spec.max_episode_steps, source["path"])
+    shapes = obs_dim, action_dim, spec.max_episode_steps
+    arrays = to_transitions(dataset, *shapes, source["path"])
     data = [torch.as_tensor(array, device=DEVICE) for array in arrays.values()]
     if args.capture_video:
         with tempfile.TemporaryDirectory() as folder:
@@ -797,7 +800,7 @@ def main(args: Args, dataset: dict[str, np.ndarray] | None = None) -> dict:
         torch.cuda.set_rng_state_all(saved["generators"][1:])
     else:
         torch.manual_seed(args.seed)
-        agent = Agent(args, *dims)
+        agent = Agent(args, obs_dim, action_dim)
         run.mkdir(parents=True)
         save_checkpoint(run, agent, args, progress)
     (run / "args.json").write_text(json.dumps(vars(args), indent=2))
