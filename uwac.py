@@ -787,9 +787,11 @@ def describe(args: Args, data: dict[str, str]) -> dict:
     hardware = f"{cpu.partition(': ')[2]}, {torch.get_num_threads()} threads"
     git = f"git -C '{Path(__file__).parent}' rev-parse HEAD"
     failed, commit = subprocess.getstatusoutput(git)
+    own = task(args.env_id)[0] == args.env_id  # not D4RL's
     return {
         "task": args.env_id,
         "algorithm": SCRIPT,
+        "score": "raw return" if own else "normalized",
         "args": vars(args),
         "data": data,
         "versions": {"python": sys.version} | {name: version(name) for name in packages},
