@@ -896,6 +896,8 @@ def main(args: Args, dataset: dict[str, np.ndarray] | None = None) -> dict:
     run = Path(args.resume or args.run_dir or f"runs/{name}")
     progress = {"step": 0, "seconds": 0.0, "history": []}
     going_on = args.resume is not None
+    if run.exists() and not going_on:
+        raise InputError(f"{run} exists: choose another --run-dir, or go on by --resume {run}")
     if going_on:
         agent, saved = load_checkpoint(run)
         args = resumed(args, saved["args"])
