@@ -711,11 +711,6 @@ def train(agent: Agent, data: list[Tensor], envs, run: Path, args: Args, result:
             from tensordict.nn import CudaGraphModule
 
             launch = CudaGraphModule(launch)
-    if args.track:
-        with input_errors("--track needs wandb, and a login or WANDB_MODE=offline"):
-            import wandb
-
-            wandb.init(id=run.name, resume="allow", config=vars(args), sync_tensorboard=True)
     writer = SummaryWriter(run, purge_step=result["step"] + 1)
     writer.add_text("args", json.dumps(vars(args)))
 
@@ -798,6 +793,13 @@ def main(args: Args, dataset: dict[str, np.ndarray] | None = None) -> dict:
         with tempfile.TemporaryDirectory() as folder:
             make_envs(args.env_id, 1, f"{folder}/test")  # fails now, and not after hours
 
+    if args.track:
+        with input_errors("--track needs wandb, and a login or WANDB_MODE=offline"):
+            import wandb
+
+            settings = {"id": run.name, "resume": "allow", "reinit": "finish_previous"}
+            wandb.init(**settings, config=vars(args), sync_tensorboard=True)
+
     torch.set_float32_matmul_precision(args.matmul_precision)
     if going_on:
         torch.set_rng_state(saved["generators"][0])
@@ -817,6 +819,8 @@ def main(args: Args, dataset: dict[str, np.ndarray] | None = None) -> dict:
         raise
     finally:
         envs.close()
+    if args.track:
+        wandb.finish()
     if args.capture_video:
         evaluate_run(replace(args, evaluate=str(run), eval_episodes=1))
     return result
