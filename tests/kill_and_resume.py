@@ -88,7 +88,7 @@ def left(run):
     for rows in (result["history"], checkpoint["history"], [result], [checkpoint]):
         for row in rows:
             del row["seconds"]
-    del result["ms_per_update"]
+    del result["ms_per_update"], result["commit"]
     picture = (run / "curves.png").read_bytes()
     return {"result": result, "checkpoint": checkpoint, "args": args, "picture": picture}
 

@@ -1,10 +1,12 @@
-"""Sizes and step limits of the environments, the pen that falls, and seeds. (test_d4rl.py: the numbers of D4RL's own.)"""
+"""Sizes and step limits of the environments, the pen that falls, and seeds. (test_d4rl.py: the
+numbers of D4RL's own.)"""
 
 import numpy as np
 import pytest
 
-SIZES = {"hopper": (11, 3, 1000), "halfcheetah": (17, 6, 1000), "walker2d": (17, 6, 1000), "pen": (45, 24, 100)}
-SIZES |= {"hammer": (46, 26, 200), "door": (39, 28, 200), "relocate": (39, 30, 200)}
+SIZES = {"hopper": (11, 3, 1000), "halfcheetah": (17, 6, 1000), "walker2d": (17, 6, 1000)}
+SIZES |= {"pen": (45, 24, 100), "hammer": (46, 26, 200), "door": (39, 28, 200)}
+SIZES |= {"relocate": (39, 30, 200)}
 
 
 @pytest.fixture(autouse=True)
@@ -15,11 +17,13 @@ def empty_folder(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", SIZES)
 def test_sizes_and_step_limits(script, name):
-    """Observations, actions in [-1, 1], and an end by truncation at D4RL's step limit and not before it: every step puts
-    the body or the object back to where an episode begins, so that nothing ends it earlier."""
+    """Observations, actions in [-1, 1], and an end by truncation at D4RL's step limit and not
+    before it: every step puts the body or the object back to where an episode begins, so that
+    nothing ends it earlier; films play at the environment's own speed."""
     obs_dim, action_dim, max_steps = SIZES[name]
     envs = script.make_envs(f"{name}-expert", 1)
     assert envs.single_observation_space.shape == (obs_dim,)
+    assert envs.metadata["render_fps"] == pytest.approx(1 / envs.envs[0].unwrapped.dt)
     space = envs.single_action_space
     assert space.shape == (action_dim,) and (space.low == -1).all() and (space.high == 1).all()
     envs.reset(seed=0)
@@ -31,7 +35,7 @@ def test_sizes_and_step_limits(script, name):
 
 
 def test_copies_are_seeded_one_after_another(script):
-    """Episodes of one evaluation differ from each other and are the same in the next one with the same seed."""
+    """Episodes of an evaluation differ from each other and are the same again with its seed."""
     envs = script.make_envs("door-demo", 3)
     first, again = envs.reset(seed=5)[0], envs.reset(seed=5)[0]
     np.testing.assert_array_equal(first, again)

@@ -4,16 +4,14 @@ import csv
 import dataclasses
 import json
 import re
-import sys
 from pathlib import Path
 
 import matplotlib.image
 import numpy as np
 import pytest
 import torch
-from conftest import ROOT, Point, command_line, short, words
+from conftest import ROOT, command_line, short, words
 
-import bear
 import uwac
 
 pytestmark = pytest.mark.usefixtures("points")
@@ -25,11 +23,19 @@ ALTERED |= {"num_candidates": 3, "num_mmd_samples": 4, "mmd_kernel": "laplacian"
 ALTERED |= {"mmd_sigma": 10.0, "mmd_threshold": 0.05, "warmup_steps": 1, "actor_lr": 1e-3}
 ALTERED |= {"critic_lr": 1e-3, "vae_lr": 1e-3, "dual_lr": 1e-2}
 ALTERED_UWAC = {"beta": 1e-7, "dropout": 0.2, "variance": "analytic", "passes": 3}
-ALTERED_UWAC |= {"weighting": "std", "weight_clip": 2.0, "spectral_norm": True}
+ALTERED_UWAC |= {"weighting": "exp", "weight_clip": 2.0, "spectral_norm": True}
 
 
-def weights(run, script):
-    agent, _ = script.load_checkpoint(run)
+def trained(script, **changes):
+    """All weights after three updates on random data."""
+    args = short(script, **changes)
+    torch.manual_seed(args.seed)
+    agent = script.Agent(args, 3, 2)
+    generator = torch.Generator().manual_seed(0)
+    sizes = [(50, 3), (50, 2), (50,), (50, 3), (50,)]
+    data = [torch.rand(size, generator=generator).to(script.DEVICE) for size in sizes]
+    for step in range(1, 4):
+        script.update(agent, data, step, args)
     return torch.cat([weight.flatten() for weight in agent.parameters()])
 
 
@@ -79,30 +85,27 @@ def test_the_folder_of_a_run(script, monkeypatch):
     assert re.fullmatch(pattern, run.name)
     before = {path: path.read_bytes() for path in run.iterdir()}
     line = words(script, run_dir=run)
-    assert command_line(script, line, monkeypatch) in (1, 2)
+    assert command_line(script, line, monkeypatch) == 2
     assert {path: path.read_bytes() for path in run.iterdir()} == before
 
 
 def test_every_argument_counts(script):
     """Each by itself changes what is trained; the rest of the arguments do not."""
     changes = ALTERED | (ALTERED_UWAC if script is uwac else {})
-    args, default = vars(short(script)), vars(script.Args())
+    args = vars(short(script))
     names = list(args)
     shaping = set(names[: names.index("total_steps")])
     assert shaping - set(changes) == {"env_id", "dataset_path", "matmul_precision", "cuda_graph"}
-    script.main(short(script, run_dir="same", total_steps=3))
-    same = weights("same", script)
     for name, value in changes.items():
-        assert value not in (args[name], default[name])
+        assert value != args[name]
         base = {"weighting": "exp"} if name in ("beta", "passes") else {}
-        run = f"{name}"
-        script.main(short(script, **base | {name: value}, run_dir=run, total_steps=3))
-        other = weights(run, script)
+        same, other = trained(script, **base), trained(script, **base | {name: value})
         assert same.shape != other.shape or not torch.equal(same, other), name
     rest = {"eval_every": 2, "eval_episodes": 2, "eval_candidates": 5, "log_every": 1}
-    for name, value in (rest | {"checkpoint_every": 1}).items():
-        script.main(short(script, **{name: value}, run_dir=f"rest-{name}", total_steps=3))
-        assert torch.equal(same, weights(f"rest-{name}", script)), name
+    script.main(short(script, run_dir="one"))
+    script.main(short(script, **rest, checkpoint_every=1, run_dir="two"))
+    one, two = (script.load_checkpoint(run)[0].state_dict() for run in ("one", "two"))
+    assert all(torch.equal(one[name], two[name]) for name in one)
 
 
 def test_evaluate_again(script, monkeypatch, capsys):
@@ -139,13 +142,12 @@ def test_a_diverged_run(script, monkeypatch, capsys):
 TASKS = ("hopper", "-medium-replay", "relocate", "-human", "door-demo", "--dataset-path")
 
 
-@pytest.mark.parametrize("env_id", ["Hopper-v4", "DOOR-DEMO", "antmaze-umaze-v0", "door", "''"])
+@pytest.mark.parametrize("env_id", ["Hopper-v4", "DOOR-DEMO", "antmaze-umaze-v0", "door", ""])
 def test_unknown_tasks(script, monkeypatch, capsys, env_id):
-    monkeypatch.setattr(sys, "argv", [])
-    line = f"--env-id={env_id}" if env_id != "''" else "--env-id="
+    line = f"--env-id={env_id}"
     assert command_line(script, line, monkeypatch) == 2
     (error,) = capsys.readouterr().err.splitlines()
-    assert error.startswith(f"error: --env-id {env_id.strip(chr(39))!r}: no such task")
+    assert error.startswith(f"error: --env-id {env_id!r}: no such task")
     for name in TASKS:
         assert name in error
 
@@ -169,7 +171,8 @@ WRONG += ["--evaluate nothing", "--resume nothing", "--seed -1", "--env-id CartP
 def test_wrong_arguments(monkeypatch, capsys, wrong):
     """Named, exit code 2, nothing is left."""
     assert command_line(uwac, f"{words(uwac)} {wrong}", monkeypatch) == 2
-    assert wrong.split()[0].strip("-") in capsys.readouterr().err.replace("nothing/", "evaluate resume")
+    error = capsys.readouterr().err
+    assert any(word.strip("-") in error for word in wrong.split())
     assert not Path("runs").exists()
 
 
