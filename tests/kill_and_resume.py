@@ -82,15 +82,15 @@ def left(run):
     """What a run leaves, but for times and its own place."""
     result = json.loads((run / "result.json").read_text())
     checkpoint = torch.load(run / "checkpoint.pt", weights_only=True)
-    args = json.loads((run / "args.json").read_text())
-    for args in (args, result["args"], checkpoint["args"]):
+    own = json.loads((run / "args.json").read_text())
+    for args in (own, result["args"], checkpoint["args"]):
         del args["run_dir"]
     for rows in (result["history"], checkpoint["history"], [result], [checkpoint]):
         for row in rows:
             del row["seconds"]
     del result["ms_per_update"], result["commit"]
     picture = (run / "curves.png").read_bytes()
-    return {"result": result, "checkpoint": checkpoint, "args": args, "picture": picture}
+    return {"result": result, "checkpoint": checkpoint, "args": own, "picture": picture}
 
 
 def differences(one, two, name=""):
