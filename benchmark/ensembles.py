@@ -1,0 +1,107 @@
+"""UWAC with an ensemble or with REM in place of dropout (paper, section 4.6).
+
+    python benchmark/ensembles.py --members rem --env-id door-demo
+
+Each of the two critics has K members. Ensemble ("average-DQN"): Q is the members' mean, and each
+member learns the target by itself. REM (Agarwal et al., 2020): Q is a random mixture of the
+members, which learns as one. As REM has it, an update draws one mixture, and all in that update is
+under it: both critics and both target critics, in targets, regression and actor's loss; what acts
+is the members' mean. Var[Q] is the sample variance over the members. The paper gives neither K nor
+that. Arguments as of uwac.py, of which --variance and --passes do nothing here.
+
+Shapes as in uwac.py; K members.
+"""
+
+import functools
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+from unittest import mock
+
+import torch
+import tyro
+from torch import Tensor
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import uwac
+from uwac import update as algorithm_1
+
+
+@dataclass
+class Members:
+    members: Literal["ensemble", "rem"] = "ensemble"  # how members make a critic
+    ensemble_size: int = 10  # K (ours)
+
+
+@dataclass
+class Args(uwac.Args, Members):  # Members first among the fields: a run keeps them on --resume
+    dropout: float = 0.0  # members differ without it
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.ensemble_size < 2:
+            raise uwac.InputError(f"--ensemble-size {self.ensemble_size}: must be at least 2")
+
+
+class Critic(uwac.Critic):
+    """Twin Q functions of K members each, which are trained like K * S seeds."""
+
+    def __init__(self, args: Args, S: int, obs_dim: int, action_dim: int, spectral_norm: bool):
+        K = args.ensemble_size
+        super().__init__(K * S, obs_dim, action_dim, spectral_norm)
+        self.each_learns = args.members == "ensemble"
+        self.register_buffer("mixture", torch.full((K, S), 1 / K))
+
+    def q_of_members(self, obs: Tensor, action: Tensor, dropout: float = 0.0) -> Tensor:
+        """obs (S, B, D), action (S, B, A) or (S, B, N, A) -> (2, K, S, B) or (2, K, S, B, N)."""
+        K, S = self.mixture.shape
+        q = super().forward(torch.cat([obs] * K), torch.cat([action] * K), dropout)
+        return q.unflatten(1, (K, S))
+
+    def forward(self, obs: Tensor, action: Tensor, dropout: float | None = None) -> Tensor:
+        """Q1, Q2, as uwac.Critic. A rate of dropout tells the regression: all that learns by itself,
+        of an ensemble (2 * K, S, B)."""
+        q = self.q_of_members(obs, action, dropout or 0.0)
+        if dropout is not None and self.each_learns:
+            return q.flatten(0, 1)
+        return torch.einsum("ks,cks...->cs...", self.mixture, q)
+
+
+class Agent(uwac.Agent):
+    def __init__(self, args: Args, obs_dim: int, action_dim: int):
+        with mock.patch.object(uwac, "Critic", functools.partial(Critic, args)):
+            super().__init__(args, obs_dim, action_dim)
+
+
+def update(agent: Agent, data: list[Tensor], step: int | Tensor, args: Args) -> dict[str, Tensor]:
+    """Algorithm 1 under the members' mean, or under one mixture drawn for each seed (REM)."""
+    if args.members == "rem":
+        drawn = torch.rand_like(agent.critic.mixture)
+        agent.critic.mixture.copy_(drawn / drawn.sum(0))
+        agent.target_critic.mixture.copy_(agent.critic.mixture)
+    metrics = algorithm_1(agent, data, step, args)
+    agent.critic.mixture.fill_(1 / args.ensemble_size)  # to act with
+    return metrics
+
+
+@torch.no_grad()
+def uncertainty(critic: Critic, obs: Tensor, action: Tensor, args: Args) -> Tensor:
+    """Var[Q1] + Var[Q2] over the members: obs (S, B, D), action (S, B, A) -> (S, B)."""
+    return critic.q_of_members(obs, action).var(1).sum(0)
+
+
+def main(args: Args) -> dict:
+    """uwac.main with what stands here in place of uwac.py's."""
+    ours = {"Args": Args, "Agent": Agent, "update": update, "uncertainty": uncertainty}
+    with mock.patch.multiple(uwac, SCRIPT="ensembles", **ours):
+        return uwac.main(args)
+
+
+if __name__ == "__main__":
+    try:
+        main(tyro.cli(Args))
+    except uwac.InputError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
