@@ -4,12 +4,9 @@
 
 Each of the two critics has K members. Ensemble ("average-DQN"): Q is the members' mean, and each
 member learns the target by itself. REM (Agarwal et al., 2020): Q is a random mixture of the
-members, which learns as one. As REM has it, an update draws one mixture, and all in that update is
-under it: both critics and both target critics, in targets, regression and actor's loss; what acts
-is the members' mean. Var[Q] is the sample variance over the members. The paper gives neither K nor
-that. Arguments as of uwac.py, of which --variance and --passes do nothing here.
-
-Shapes as in uwac.py; K members.
+members, which learns as one; an update draws one mixture for both critics and their targets, and
+what acts is the mean. Var[Q] is the sample variance over the members (ours, as K: the paper gives
+neither). The arguments are uwac.py's, of which --variance and --passes do nothing here.
 """
 
 import functools
@@ -102,6 +99,6 @@ def main(args: Args) -> dict:
 if __name__ == "__main__":
     try:
         main(tyro.cli(Args))
-    except uwac.InputError as error:
+    except (uwac.InputError, FloatingPointError) as error:
         print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+        sys.exit(3 if isinstance(error, FloatingPointError) else 2)

@@ -9,17 +9,6 @@ from torch.testing import assert_close
 import uwac
 
 
-def test_a_stacked_layer_is_that_many_linear_layers(script):
-    layer = script.StackedLinear((2, 3), 50, 40)
-    x = torch.randn(3, 7, 50)
-    y = layer(x)
-    assert y.shape == (2, 3, 7, 40)
-    for i in range(2):
-        for k in range(3):
-            weight, bias = layer.weight[i, k], layer.bias[i, k, 0]
-            assert_close(y[i, k], torch.nn.functional.linear(x[k], weight.T, bias))
-
-
 def test_log_std_of_the_vae_stays_from_minus_4_to_15(script):
     """Seen in the loss, where the decoder gives 0: half the KL of such a standard deviation."""
     vae = script.BehaviorVAE(1, obs_dim=5, action_dim=2)

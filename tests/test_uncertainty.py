@@ -26,7 +26,7 @@ def trained():
     torch.manual_seed(0)
     critic = uwac.Critic(1, obs_dim=39, action_dim=28)
     optimizer = torch.optim.Adam(critic.parameters(), 1e-3)
-    for _ in range(500):
+    for _ in range(300):
         obs = torch.randn(1, 64, 39)
         action = torch.rand(1, 64, 28) * 2 - 1
         value = 10 + 3 * obs[..., :5].sum(-1) + 5 * action[..., 0] * obs[..., 9]
@@ -41,8 +41,7 @@ def trained():
 @pytest.mark.parametrize("p", [0.1, 0.5])
 def test_where_nothing_is_cut_off_the_variance_is_known(p):
     """Where all is positive, Q is linear in each layer's masks: Var[Q] is the share of the first
-    ones, that of the second ones, and that of both together. So are Q's mean and variance in the
-    passes of the regression."""
+    ones, that of the second ones, and that of both together."""
     critic, obs, action = critic_and_pairs()
     for layer in critic.layers:
         layer.weight.data.abs_()
@@ -56,23 +55,19 @@ def test_where_nothing_is_cut_off_the_variance_is_known(p):
         by_first = (h1 * (w2 @ w3).mT).square().sum(-1)  # (2, S, B)
         by_second = (h2 * w3.mT).square().sum(-1)
         by_both = (h1.square() @ w2.square() @ w3.square()).squeeze(-1)
-        q = critic(obs.repeat(1, 2000, 1), action.repeat(1, 2000, 1), p).unflatten(2, (2000, 3))
     r = p / (1 - p)
     exact = r * (by_first + by_second) + r**2 * by_both
     assert_close(uwac.analytic_dropout_variance(critic, obs, action, p), exact, rtol=1e-4, atol=0)
     sampled = uwac.mc_dropout_variance(critic, obs, action, p, 2000)
-    five_errors = 5 * math.sqrt(2 / 2000)
-    assert_close(sampled, exact, rtol=five_errors, atol=0)
-    assert_close(q.var(2), exact, rtol=five_errors, atol=0)
-    assert ((q.mean(2) - critic(obs, action)).abs() < 5 * (exact / 2000).sqrt()).all()
+    assert_close(sampled, exact, rtol=5 * math.sqrt(2 / 2000), atol=0)  # five standard errors
 
 
 @pytest.mark.parametrize("p", [0.1, 0.5])
 def test_analytic_variance_is_near_that_of_many_passes(p, trained):
-    """5,000 passes are 2% off themselves."""
+    """2,000 passes are 3% off themselves."""
     random = critic_and_pairs(spectral_norm=True)
-    for pairs, tolerance in ((random, 0.05), (trained, 0.1)):
-        truth = uwac.mc_dropout_variance(*pairs, p, 5000)
+    for pairs, tolerance in ((random, 0.06), (trained, 0.1)):
+        truth = uwac.mc_dropout_variance(*pairs, p, 2000)
         ratio = uwac.analytic_dropout_variance(*pairs, p) / truth
         assert truth.max() > 1.2 * truth.min()  # states differ
         assert (ratio - 1).square().mean().sqrt() < tolerance
@@ -81,7 +76,7 @@ def test_analytic_variance_is_near_that_of_many_passes(p, trained):
 def test_mc_variance_is_unbiased():
     """Estimates of 5 passes average to that of many; 1/T in place of 1/(T - 1) would be 20% off."""
     critic, obs, action = critic_and_pairs()
-    truth = uwac.mc_dropout_variance(critic, obs, action, 0.1, 5000)
+    truth = uwac.mc_dropout_variance(critic, obs, action, 0.1, 2000)
     few = [uwac.mc_dropout_variance(critic, obs, action, 0.1, 5) for _ in range(400)]
     assert (torch.stack(few) / truth).mean().item() == pytest.approx(1, abs=0.05)
 
