@@ -1,12 +1,15 @@
-"""Worker of speed.py, for d3rlpy's Python: for each line on stdin, a number of seconds, ms of a gradient step of BEAR.
+"""d3rlpy's side of speed.py, for a Python that has it (pip install d3rlpy==2.8.1): for each line on
+stdin, a number of seconds, prints milliseconds of a gradient step of its BEAR, and peak MB.
 
     python d3rlpy_bear.py THREADS D A
 
-The sizes are the paper's, as in bear.py: hidden layers 256-256, VAE 750-750, batch 256, 10 candidates, 10 actions for
-MMD, gaussian kernel; no warm-up, so that Q is in the actor's loss, as in every update of ours. Its batch is made before.
+Sizes are the paper's, as in bear.py: hidden layers 256-256, VAE 750-750, batch 256, 10 candidates,
+10 actions for MMD, gaussian kernel; no warm-up, so that Q is in the actor's loss, as in our updates.
+Its batch is made before.
 """
 
 import contextlib
+import resource
 import sys
 import time
 
@@ -27,20 +30,35 @@ def uniform(*shape: int) -> np.ndarray:
     return rng.uniform(-1, 1, shape).astype(np.float32)
 
 
-vae = VectorEncoderFactory([750, 750])
-settings = {"n_target_samples": 10, "n_mmd_action_samples": 10, "mmd_kernel": "gaussian", "warmup_steps": 0}
-bear = BEARConfig(batch_size=256, imitator_encoder_factory=vae, **settings).create(device="cpu:0")
+bear = BEARConfig(
+    batch_size=256,
+    imitator_encoder_factory=VectorEncoderFactory([750, 750]),
+    n_target_samples=10,
+    n_mmd_action_samples=10,
+    mmd_kernel="gaussian",
+    warmup_steps=0,
+).create(device="cpu:0")
 bear.create_impl((obs_dim,), action_dim)
-sizes = {"observation": (obs_dim,), "action": (action_dim,), "reward": (1,), "next_observation": (obs_dim,)}
-sizes |= {"next_action": (action_dim,), "rewards_to_go": (1, 1)}
 transitions = [
-    Transition(**{name: uniform(*size) for name, size in sizes.items()}, terminal=0.0, interval=1) for _ in range(256)
+    Transition(
+        observation=uniform(obs_dim),
+        action=uniform(action_dim),
+        reward=uniform(1),
+        next_observation=uniform(obs_dim),
+        next_action=uniform(action_dim),
+        rewards_to_go=uniform(1, 1),
+        terminal=0.0,
+        interval=1,
+    )
+    for _ in range(256)
 ]
 batch = TransitionMiniBatch.from_transitions(transitions)
 bear.update(batch)
 for line in sys.stdin:
-    count, start = 0, time.perf_counter()
-    while time.perf_counter() - start < float(line) or not count:
+    count = 0
+    began = time.perf_counter()
+    while count == 0 or time.perf_counter() - began < float(line):
         bear.update(batch)
         count += 1
-    print(1000 * (time.perf_counter() - start) / count, flush=True)
+    ms = 1000 * (time.perf_counter() - began) / count
+    print(ms, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3, flush=True)

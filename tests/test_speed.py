@@ -1,166 +1,125 @@
-"""What makes an update fast and must not change it: no wait for the host, a CUDA graph."""
+"""benchmark/speed.py, variance.py and gpu.py: their own numbers, tables, figures and files."""
 
-import contextlib
-import copy
-from types import SimpleNamespace
+import json
+import sys
 
-import numpy as np
 import pytest
 import torch
-from torch.testing import assert_close
-from torch.utils._python_dispatch import TorchDispatchMode
+from conftest import ROOT, command_line
 
-import bear
 import uwac
 
-SCRIPTS = [(bear, {}), (uwac, {"variance": "analytic"}), (uwac, {"variance": "mc", "passes": 5})]
-each_script = pytest.mark.parametrize("script, changes", SCRIPTS, ids=["bear", "analytic", "mc"])
-on_a_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+sys.path.insert(0, str(ROOT / "benchmark"))
+import gpu
+import speed
+import variance
 
 
-def make_agent(script, changes, device="cpu"):
-    """Sizes and arguments of door-human, but for a batch of 8 on a CPU."""
-    rng, sizes = np.random.default_rng(0), {"obs": (39,), "action": (28,), "reward": (), "next_obs": (39,), "done": ()}
-    dataset = {name: rng.uniform(-1, 1, (500, *size)).astype(np.float32) for name, size in sizes.items()}
-    torch.manual_seed(0)
-    args = script.Args(**{"batch_size": 8 if device == "cpu" else 256, "warmup_steps": 2} | changes)
-    return script.Agent(args, dataset, torch.device(device))
+def make_critic() -> tuple[uwac.Critic, torch.Tensor, torch.Tensor]:
+    """A critic whose Q varies, 16 states and actions."""
+    critic = uwac.Critic(1, 5, 3)
+    critic.initialize(last=0.1)
+    return critic, torch.randn(1, 16, 5), torch.rand(1, 16, 3)
 
 
-class NoWaiting(TorchDispatchMode):
-    """Fails where a value or a size would have to reach the host, which a CUDA graph cannot hold."""
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        name = function.overloadpacket.__name__
-        assert name not in {"_local_scalar_dense", "nonzero", "masked_select", "equal", "_unique2", "is_nonzero"}, name
-        return function(*args, **(kwargs or {}))
-
-
-@each_script
-def test_update_talks_to_no_other_device(script, changes):
-    """Nothing is read back, and nothing is made elsewhere than where the data are: "meta" tensors hold no numbers, so
-    that the first operation on one of them and one of ours would fail."""
-    agent = make_agent(script, changes)
-    agent.update()  # allocates the optimizers' state
-    with NoWaiting(), torch.device("meta"):
-        agent.update()
-    assert agent.step == 2
+def test_products_of_an_actor_by_hand():
+    """256 rows through 39-256-256-56; two operations for each weight and row."""
+    actor = uwac.Actor(1, 39, 28)
+    with speed.Products() as products:
+        actor(torch.randn(1, 256, 39))
+    assert products.gflop == pytest.approx(2 * 256 * (39 * 256 + 256 * 256 + 256 * 56) / 1e9)
 
 
-@each_script
-def test_update_works_in_the_same_memory_each_time(script, changes):
-    """A graph's replay reads and writes the addresses that it was recorded with."""
-
-    def addresses():
-        state = [value for name in names for of in vars(agent)[name].state.values() for value in of.values()]
-        return [value.data_ptr() for value in (*agent.parameters(), *agent.buffers(), *state, *sums())]
-
-    def sums():
-        return agent.metric_sums, agent.finite_updates
-
-    agent = make_agent(script, changes)
-    names = [name for name in vars(agent) if name.endswith("_optimizer")]
-    agent.update()
-    before = addresses()
-    for _ in range(2):
-        agent.update()
-    assert addresses() == before
-    agent.read_metrics(3, 3)
-    agent.update()
-    assert addresses() == before and agent.finite_updates.min() == 1
+def test_literal_variance_estimates_the_same():
+    """Of 400 passes each, with masks independent of each other, for the sum of two critics."""
+    critic, obs, action = make_critic()
+    critic.num_candidates = 3
+    args = uwac.Args(passes=400, dropout=0.2)
+    literal = speed.literal_uncertainty(critic, obs, action, args)
+    rows = variance.row_masks_variance(critic, obs, action, 0.2, 400).sum(0)
+    truth = uwac.mc_dropout_variance(critic, obs, action, 0.2, 10_000).sum(0)
+    for estimate in (literal, rows):
+        error = (estimate / truth - 1).square().mean().sqrt()
+        assert 0.3 < error / (1 / 399) ** 0.5 < 2
 
 
-@each_script
-def test_every_step_of_graphed_updates_is_one_update(script, changes, monkeypatch):
-    """With stand-ins for CUDA's part: recording leaves all as it was, and a replay does what was recorded."""
-    eager, graphed = (make_agent(script, changes) for _ in range(2))
-
-    @contextlib.contextmanager
-    def record(graph, stream):
-        before = copy.deepcopy(graphed.state_dict())
-        yield
-        graphed.load_state_dict(before)
-
-    stand_ins = {"Stream": SimpleNamespace, "stream": lambda _: contextlib.nullcontext(), "graph": record}
-    stand_ins |= {"synchronize": lambda: None, "CUDAGraph": lambda: SimpleNamespace(replay=graphed.update)}
-    for name, stand_in in stand_ins.items():
-        monkeypatch.setattr(torch.cuda, name, stand_in)
-    updates = graphed.graphed_updates()
-    for agent, update in ((eager, eager.update), (graphed, updates.__next__)):
-        torch.manual_seed(1)
-        for _ in range(6):
-            update()
-    assert graphed.step == 6
-    assert_close(graphed.state_dict(), eager.state_dict(), rtol=0, atol=0)
+def test_only_the_literal_version_takes_the_literal_variance(monkeypatch):
+    monkeypatch.setattr(uwac, "uncertainty", uwac.uncertainty)
+    sizes = speed.SIZES | {"batch_size": 8, "passes": 3}
+    gflop = {}
+    for version in (*speed.VERSIONS, "UWAC literal"):
+        with speed.Products() as products:
+            speed.make_update(version, **sizes)()
+        gflop[version] = products.gflop
+    # Of both critics; spectral norm and the last layer, which has one output, are little.
+    literal = 2 * 2 * 3 * 8 * (10 + 1) * (39 + 28 + 256) * 256 / 1e9  # ten candidates, one action
+    ours = 2 * 2 * 2 * 8 * (39 + 28 + 3 * 256) * 256 / 1e9  # two estimates, first layer once
+    assert gflop["UWAC literal"] - gflop["UWAC mc"] == pytest.approx(literal - ours, rel=0.05)
 
 
-@on_a_gpu
-@each_script
-def test_graph_and_eager_updates_agree(script, changes):
-    """The first 100 updates from the same state, with an evaluation's random numbers drawn in between."""
-    torch.backends.cuda.matmul.fp32_precision = "ieee"
-    eager, graphed = (make_agent(script, changes, "cuda") for _ in range(2))
-    updates = graphed.graphed_updates()
-    for agent, update in ((eager, eager.update), (graphed, updates.__next__)):
-        torch.manual_seed(1)
-        for i in range(100):
-            update()
-            if i % 20 == 0:
-                agent.ood_auroc(i)
-    assert_close(
-        dict(graphed.state_dict(), _extra_state=0), dict(eager.state_dict(), _extra_state=0), rtol=1e-3, atol=1e-4
-    )
-    expected = eager.read_metrics(100, 100)
-    for name, value in graphed.read_metrics(100, 100).items():
-        np.testing.assert_allclose(value, expected[name], rtol=1e-3, atol=1e-5, err_msg=name)
+def timed(version: str, ms: list, group: str = "door-human", **sizes) -> dict:
+    row = {"version": version, "group": group, "ms": ms, "floor_ms": [1.0, 2.0, 2.0], "peak_mb": 7}
+    return speed.SIZES | row | sizes
 
 
-@on_a_gpu
-@pytest.mark.parametrize("script", [bear, uwac])
-def test_runs_with_and_without_a_graph_agree(script, monkeypatch, tmp_path):
+def test_table_and_figure_by_hand(tmp_path):
+    """Medians of the rounds' own ratios, without the rounds that a slow version sat out."""
+    rows = [timed("BEAR", [2.0, 4.0, 3.0]), timed("UWAC analytic", [3.0, 4.0, 6.0])]
+    rows.append(timed("UWAC literal", [300.0, None, 1200.0]))
+    *_, bear, analytic, literal = speed.table(rows).splitlines()
+    start = "| BEAR | door-human | 1 | 256 | 100 | 7 | 3.00 (2.00 to 4.00) | 2.00 (1.50 to 2.00) |"
+    assert bear.startswith(start)
+    assert " 1.50 (1.00 to 2.00) | 1.00 (1.00 to 1.00) |" in analytic
+    assert literal.endswith("| 275.00 (150.00 to 400.00) | 150.00 (100.00 to 200.00) |")
+    for group, values in speed.GROWTH.items():
+        for version in speed.VERSIONS:
+            rows += [timed(version, [2.0 * n] * 3, group, **{group: n}) for n in values]
+    speed.plot(rows, tmp_path / "speed.png")
+    assert (tmp_path / "speed.png").stat().st_size > 10_000
+
+
+def test_rows_of_another_machine_stay_as_they_are(tmp_path, monkeypatch, capsys):
+    theirs = timed("BEAR", [1.0]) | {"hardware": "another", "threads": 64, "date": "2020-01-01"}
+    (tmp_path / "speed.json").write_text(json.dumps([theirs]))
+    monkeypatch.setattr(torch, "set_num_threads", lambda _: None)
+
+    def measure(group, args, about):
+        return [timed(version, [2.0], group) | about for version in speed.VERSIONS]
+
+    monkeypatch.setattr(speed, "measure", measure)
+    speed.main(speed.Args(folder=tmp_path))
+    kept, *ours = json.loads((tmp_path / "speed.json").read_text())
+    assert kept == theirs
+    assert len(ours) == len(speed.VERSIONS) * len(speed.GROUPS)
+    assert all(row["threads"] == 2 and row["hardware"] != "another" for row in ours)
+    assert "another" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("program", [speed, variance])
+def test_bad_input_is_named_before_anything_is_measured(program, tmp_path, monkeypatch, capsys):
+    (tmp_path / "file").write_text("")
     monkeypatch.chdir(tmp_path)
-    args = {
-        "env_id": "door-demo",
-        "total_steps": 20,
-        "eval_every": 10,
-        "eval_episodes": 2,
-        "warmup_steps": 5,
-        "tf32": False,
-    }
-    graphed, eager = (script.main(script.Args(**args, cuda_graph=graph)) for graph in (True, False))
-    for name, value in graphed["history"][-1].items():
-        assert value == pytest.approx(eager["history"][-1][name], rel=0.02, abs=0.1), name
+    assert command_line(program, "--folder file", monkeypatch) == 1
+    assert capsys.readouterr().err.count("\n") == 1
+    assert command_line(speed, "--groups typo", monkeypatch) == 2
+    error = capsys.readouterr().err
+    assert "typo" in error and "door-human" in error and error.count("\n") == 1
 
 
-@on_a_gpu
-def test_100_passes_need_less_than_2_gb():
-    agent = make_agent(uwac, {"variance": "mc"}, "cuda")
-    torch.cuda.reset_peak_memory_stats()
-    for _ in zip(range(5), agent.graphed_updates()):
-        pass
-    assert torch.cuda.max_memory_allocated() < 2e9
+def test_variance_study_from_training_to_figure(tmp_path, capsys):
+    sizes = {"total_steps": 2, "rates": (0.3,), "passes": (10, 100), "states": 32}
+    variance.main(variance.Args(**sizes, reference_passes=1000, repetitions=3, folder=tmp_path))
+    rows = json.loads((tmp_path / "variance.json").read_text())
+    assert len(rows) == 2 * 2 * 5
+    for row in rows:
+        low, high = {0: (0, 0.1), 10: (0.2, 0.8), 100: (0.04, 0.25)}[row["passes"]]
+        assert low < row["rmse"] < high, row
+    assert (tmp_path / "variance.png").stat().st_size > 10_000
 
 
-def test_no_pass_more_than_asked_for(monkeypatch):
-    """Two passes at once, seven in all: the mask of an eighth would turn all into NaN."""
-
-    def masks(h, p):
-        assert h.shape == (2, 2, 2, 1000, 32)  # (stack, layers, passes at once, N, H)
-        for t in range(0, 8, 2):
-            mask = torch.ones(h.shape)
-            mask[:, :, 7 - t :] = np.nan
-            yield mask
-
-    monkeypatch.setattr(uwac, "dropout_masks", masks)
-    critic = uwac.Critic(2, 5, 3, hidden_dim=32)
-    assert (uwac.mc_dropout_variance(critic, torch.randn(2, 1000, 5), torch.rand(2, 1000, 3), 0.2, 7) == 0).all()
-
-
-def test_passes_at_once_are_independent():
-    """Many passes at once for a few states: unbiased, with the standard error of so many passes."""
-    critic = uwac.Critic(2, 5, 3, hidden_dim=32)
-    inputs = critic, torch.randn(2, 4, 5), torch.rand(2, 4, 3), 0.2
-    truth = uwac.mc_dropout_variance(*inputs, 200_000)
-    estimates = torch.stack([uwac.mc_dropout_variance(*inputs, 20) for _ in range(1000)]) / truth
-    assert_close(estimates.mean(0), torch.ones(2, 4), rtol=0, atol=0.06)
-    assert 0.8 < (estimates.std() / (2 / 19) ** 0.5).item() < 1.3
+def test_errors_and_differences_by_hand():
+    found = variance.compare(torch.tensor([[1.1, 1.8, 4.0]]), torch.tensor([[1.0, 2.0, 4.0]]))
+    assert found["rmse"] == pytest.approx((0.02 / 3) ** 0.5)
+    eager = [{"step": 1, "mmd": [1.0, 2.0]}, {"step": 2, "mmd": [4.0, 5.0]}]
+    graph = [{"step": 1, "mmd": [1.0, 2.0]}, {"step": 2, "mmd": [4.0, 4.0]}]
+    assert gpu.differences(eager, graph) == {"mmd": pytest.approx(0.2)}
