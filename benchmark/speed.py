@@ -14,9 +14,10 @@ import resource
 import subprocess
 import sys
 import time
+import timeit
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import date
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
@@ -80,14 +81,11 @@ class Products(TorchDispatchMode):
         return result
 
 
-def make_update(version: str, **sizes):
+def make_update(version: str, passes: int, **sizes):
     """The version's update, as a function of nothing, of a new agent on random data."""
-    if version == "BEAR":
-        script = bear
-        sizes.pop("passes")
-    else:
-        script = uwac
-        sizes["variance"] = "analytic" if version == "UWAC analytic" else "mc"
+    script = bear if version == "BEAR" else uwac
+    if script is uwac:
+        sizes |= {"variance": "analytic" if version == "UWAC analytic" else "mc", "passes": passes}
     args = script.Args(**sizes)
     obs_dim, action_dim = TASKS[args.env_id]
     torch.manual_seed(0)
@@ -115,7 +113,7 @@ def start(case: dict, args: Args) -> float:
         from tensordict.nn import CudaGraphModule
 
         launch = CudaGraphModule(launch)
-    for _ in range(3):  # the second records the graph
+    for _ in range(3 if args.cuda_graph else 1):  # the second records the graph
         time_updates(0)
     return products.gflop
 
@@ -142,29 +140,25 @@ def d3rlpy_timer(args: Args):
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     process = subprocess.Popen([str(word) for word in command], **pipes)
 
-    def time_updates(seconds: float):
+    def timer(seconds: float):
         print(seconds, file=process.stdin, flush=True)
         return map(float, process.stdout.readline().split())
 
-    return time_updates
+    return timer
 
 
 def product_rate() -> float:
     """GFLOP/s of a large matrix product, the best of ten."""
     size = 8192 if uwac.DEVICE.type == "cuda" else 2048
     matrix = torch.randn(size, size, device=uwac.DEVICE)
-    seconds = []
-    for _ in range(10):
-        began = time.perf_counter()
-        (matrix @ matrix)[0, 0].item()  # waits for a GPU
-        seconds.append(time.perf_counter() - began)
+    seconds = timeit.repeat(lambda: (matrix @ matrix)[0, 0].item(), number=1, repeat=10)
     return 2 * size**3 / min(seconds) / 1e9
 
 
 def measure(group: str, args: Args, about: dict) -> list[dict]:
     """A row for each case: its sizes, `about`, and of each round ms of an update and its floor."""
     rows, timers = [], []
-    for case in cases_of(group):
+    for case in cases_of(group):  # a process ends with its timer
         process = ProcessPoolExecutor(1, get_context("spawn"))
         gflop = process.submit(start, case, args).result()
         rows.append({"group": group, **case, **about, "gflop": gflop, "ms": [], "floor_ms": []})
@@ -208,9 +202,8 @@ def plot(rows: list[dict], path: Path) -> None:
     for axes, group in zip(figure.subplots(1, len(GROWTH), sharey=True), GROWTH):
         for version, method in VERSIONS.items():
             shown = [row for row in rows if (row["group"], row["version"]) == (group, version)]
-            x = [row[group] for row in shown]
-            y = [median(row["ms"]) for row in shown]
-            axes.loglog(x, y, marker="o", color=COLOURS[method], label=version)
+            ms = [median(row["ms"]) for row in shown]
+            axes.loglog(GROWTH[group][: len(ms)], ms, "o-", color=COLOURS[method], label=version)
         axes.set_xlabel(group)
     figure.axes[0].set_ylabel("ms per update")
     figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside right upper")
@@ -219,15 +212,15 @@ def plot(rows: list[dict], path: Path) -> None:
 
 def main(args: Args) -> None:
     """Raises InputError for unknown groups."""
-    unknown = ", ".join(set(args.groups) - set(GROUPS))
-    if unknown:
-        raise uwac.InputError(f"--groups {unknown}: there are {', '.join(GROUPS)}")
+    for group in args.groups:
+        if group not in GROUPS:
+            raise uwac.InputError(f"--groups {group}: there are {', '.join(GROUPS)}")
     settings = {"matmul_precision": args.matmul_precision, "cuda_graph": args.cuda_graph}
     torch.set_num_threads(args.threads)
     hardware = uwac.describe(uwac.Args(**settings), {})["hardware"]
     torch.set_float32_matmul_precision(args.matmul_precision)
     about = {"hardware": hardware, "threads": args.threads, "torch": torch.__version__, **settings}
-    about["date"] = str(datetime.now().date())
+    about["date"] = str(date.today())
     path = args.folder / "speed.json"
     args.folder.mkdir(parents=True, exist_ok=True)
     kept = json.loads(path.read_text()) if path.exists() else []
