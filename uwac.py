@@ -914,13 +914,12 @@ def main(args: Args, dataset: dict[str, np.ndarray] | None = None) -> dict:
     if source.get("environment", spec.id) != spec.id:
         made_in = source["environment"]
         raise InputError(f"{path}: made in {made_in}, while --env-id {args.env_id} is {spec.id}")
-    shapes = obs_dim, action_dim, spec.max_episode_steps
-    arrays = to_transitions(dataset, *shapes, source["path"])
+    limit = spec.max_episode_steps
+    arrays = to_transitions(dataset, obs_dim, action_dim, limit, source["path"])
     data = [torch.as_tensor(array, device=DEVICE) for array in arrays.values()]
     if args.capture_video:
         with tempfile.TemporaryDirectory() as folder:
             make_envs(args.env_id, 1, f"{folder}/test")  # fails now, and not after hours
-
     if args.track:
         with input_errors("--track needs wandb, and a login or WANDB_MODE=offline"):
             import wandb
@@ -945,6 +944,8 @@ def main(args: Args, dataset: dict[str, np.ndarray] | None = None) -> dict:
     except (KeyboardInterrupt, SystemExit):
         print(f"stopped; --resume {run} goes on from the last checkpoint", file=sys.stderr)
         raise
+    except OSError as error:  # a full disk, say
+        raise OSError(f"{error}; --resume {run} goes on once {run} can be written") from error
     finally:
         envs.close()
     if args.track:
