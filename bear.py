@@ -707,10 +707,9 @@ def train(agent: Agent, data: list[Tensor], envs, run: Path, args: Args, result:
     FloatingPointError where a metric is not finite."""
     launch = functools.partial(update, agent, data, args=args)
     if args.cuda_graph:
-        with input_errors("--cuda-graph needs a GPU, and tensordict (pip install tensordict)"):
+        with input_errors("--cuda-graph needs tensordict (pip install tensordict==0.15.3)"):
             from tensordict.nn import CudaGraphModule
-
-            launch = CudaGraphModule(launch)
+        launch = CudaGraphModule(launch)
     writer = SummaryWriter(run, purge_step=result["step"] + 1)
     writer.add_text("args", json.dumps(vars(args)))
 
@@ -789,6 +788,8 @@ def main(args: Args, dataset: dict[str, np.ndarray] | None = None) -> dict:
     limit = spec.max_episode_steps
     arrays = to_transitions(dataset, obs_dim, action_dim, limit, source["path"])
     data = [torch.as_tensor(array, device=DEVICE) for array in arrays.values()]
+    if args.cuda_graph and DEVICE.type != "cuda":
+        raise InputError("--cuda-graph needs a GPU, and there is none")
     if args.capture_video:
         with tempfile.TemporaryDirectory() as folder:
             make_envs(args.env_id, 1, f"{folder}/test")  # fails now, and not after hours
