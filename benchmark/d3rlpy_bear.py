@@ -4,7 +4,7 @@ stdin, a number of seconds, prints milliseconds of a gradient step of its BEAR, 
     python d3rlpy_bear.py THREADS D A
 
 Sizes are the paper's, as in bear.py: hidden layers 256-256, VAE 750-750, batch 256, 10 candidates,
-10 actions for MMD, gaussian kernel; no warm-up, so that Q is in the actor's loss, as in our updates.
+10 actions for MMD, gaussian kernel; no warm-up, so that Q is in the actor's loss, as in ours.
 Its batch is made before.
 """
 

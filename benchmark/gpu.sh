@@ -7,27 +7,18 @@
 # (how each ended), agree.json, speed.json and train/. The same command again goes on with training
 # from its last checkpoints. Rehearsal on a CPU, in about ten minutes:
 #
-#     SPEED=300 MEASURE=hopper-medium ROUNDS=1 STEPS=20 SEEDS=2 ENV_ID=door-demo DATA=data/door-demo.hdf5 \
-#         bash benchmark/gpu.sh runs/rehearsal
+#     SPEED=300 MEASURE=hopper-medium ROUNDS=1 STEPS=20 SEEDS=2 \
+#         ENV_ID=door-demo DATA=data/door-demo.hdf5 bash benchmark/gpu.sh runs/rehearsal
 #
 # It needs no network: carry door-human's file (DATA) and, beside PyTorch >= 2.11 for CUDA and its
 # NumPy, these wheels (Python 3.12, manylinux; MB), 61 MB in all:
 #   gymnasium 1.4.0 (0.5), gymnasium-robotics 1.4.2 (26.2), mujoco 3.2.6 (6.5), h5py 3.16.0 (5.4),
-<<<<<<< HEAD
-#   matplotlib 3.11.2 (9.9), tensorboard 2.21.0 (5.5), pyopengl 3.1.10 (3.2), tensordict 0.15.3 (0.9),
-#   pettingzoo 1.27.0 (0.7), pytest 9.2.0 (0.4), imageio 2.38.1 (0.3), glfw 2.11.0 (0.2), tyro 1.0.17,
-#   etils 1.15.0 (0.2 each), absl-py 2.5.1, jinja2 3.1.6, platformdirs 4.14.7, tqdm 4.70.1,
-#   requests 2.34.2, pooch 1.9.0 (0.1 each), typeguard 4.6.0, docstring-parser 0.18.0,
-#   cloudpickle 3.1.2, pyvers 0.2.3, farama-notifications 0.0.6; and, where they are not there,
-#   what requests, matplotlib and tensorboard need: grpcio, protobuf, pillow, fonttools, ...
-=======
 #   matplotlib 3.11.2 (9.9), tensorboard 2.21.0 (5.5), pyopengl 3.1.10 (3.2),
 #   tensordict 0.15.3 (0.9), pettingzoo 1.27.0 (0.7), pytest 9.2.0 (0.4), imageio 2.38.1 (0.3),
 #   glfw 2.11.0 (0.2), tyro 1.0.17, etils 1.15.0 (0.2 each), absl-py 2.5.1, jinja2 3.1.6,
 #   platformdirs 4.14.7, tqdm 4.70.1, requests 2.34.2, pooch 1.9.0 (0.1 each), typeguard 4.6.0,
 #   docstring-parser 0.18.0, cloudpickle 3.1.2, pyvers 0.2.3, farama-notifications 0.0.6;
 # and what requests, matplotlib and tensorboard need, where it is not there: grpcio, pillow, ...
->>>>>>> 5f3acd9 (gpu.sh: lines)
 set -uo pipefail
 cd "$(dirname "$0")/.."
 folder=${1:-runs/gpu}

@@ -1,4 +1,4 @@
-"""What an update costs: BEAR, UWAC with both of its variances, and the paper's variance at its word.
+"""What an update costs: BEAR, UWAC with both of its variances, and the paper's at its word.
 
     python benchmark/speed.py
 

@@ -19,12 +19,12 @@ on_a_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU
 SHAPES = (39,), (28,), (), (39,), ()  # of door's obs, action, reward, next_obs, done
 
 
-def make_update(script, changes: dict, device: str, mode=contextlib.nullcontext()):
+def make_update(script, changes: dict, device: str, mode=None):
     """An agent, and its update as a function of the step."""
     torch.manual_seed(0)
     args = script.Args(**{"batch_size": 8, "warmup_steps": 2} | changes)
     agent = script.Agent(args, 39, 28)
-    with mode:
+    with mode or contextlib.nullcontext():
         data = [torch.rand(500, *shape, device=device) for shape in SHAPES]
     return agent, functools.partial(script.update, agent, data, args=args)
 
