@@ -22,8 +22,8 @@ COLUMNS = 100
 FUNCTION_LINES = 60
 MAIN_LINES = 90
 CHANGED_LINES = 180  # of `diff bear.py uwac.py`
+OWN_LINES = 30  # of bear.py, that uwac.py does not have
 
-OWN_LINES = 40  # of bear.py, that uwac.py does not have
 DIFFERENT = {"Args", "MLP", "Critic", "Agent", "update", "train"}  # by what Algorithm 1 colours
 ONLY_IN_UWAC = {"SpectralNorm", "mc_dropout_variance", "analytic_dropout_variance", "uncertainty"}
 ONLY_IN_UWAC |= {"uncertainty_weight", "ood_auroc"}

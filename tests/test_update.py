@@ -1,6 +1,7 @@
 """`update` where the authors' trajectories (test_lockstep.py) do not tell: a stack of seeds, ends,
 the target actor, warm-up, alpha, arguments, UWAC reduced to BEAR; and that it learns."""
 
+import copy
 import dataclasses
 from contextlib import contextmanager
 from unittest import mock
@@ -164,6 +165,17 @@ def test_all_targets_follow(script):
             source = agent.state_dict()[name.removeprefix("target_")]
             assert_close(target, 0.9 * before[name] + 0.1 * source)
             assert not torch.equal(target, before[name])
+
+
+def test_an_update_takes_a_power_iteration_of_critics_and_targets():
+    args, agent = small(uwac, spectral_norm=True)
+    expected = copy.deepcopy(agent)
+    expected.critic.power_iteration()
+    expected.target_critic.power_iteration()
+    uwac.update(agent, transitions(), 1, args)
+    for name, tensor in expected.state_dict().items():
+        if name.endswith(".u"):
+            assert torch.equal(agent.state_dict()[name], tensor), name
 
 
 def test_the_actor_learns_from_mmd_alone_before_q(script):
