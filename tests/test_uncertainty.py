@@ -141,6 +141,7 @@ def test_ood_auroc_compares_all_pairs(monkeypatch):
     asked = []
 
     def uncertainty(critic, obs, action, args):
+        assert critic is agent.critic
         asked.extend(action.chunk(2, dim=1))
         return torch.tensor([[1.0, 2.0, 3.0, 0.0, 3.0, 7.0]])
 
