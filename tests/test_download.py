@@ -11,6 +11,7 @@ import bear
 DEMO = Path(bear.__file__).parent / "data" / "door-demo.hdf5"
 NAME = "door-v0_demos_clipped.hdf5"
 FILE = f"hand_dapg/{NAME}"
+FAULTS = [("missing", "404"), ("cut", "IncompleteRead"), ("html", "not an HDF5 file")]
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -63,14 +64,7 @@ def test_a_file_is_downloaded_once(script, server, cache, monkeypatch, capsys):
     assert capsys.readouterr() == ("", "")
 
 
-@pytest.mark.parametrize(
-    "kind, says",
-    [
-        ("missing", "404"),
-        ("cut", "IncompleteRead"),
-        ("html", "not an HDF5 file"),
-    ],
-)
+@pytest.mark.parametrize("kind, says", FAULTS)
 def test_what_does_not_arrive(script, server, cache, monkeypatch, kind, says):
     """One line names address, folder and what needs no network; what was there stays, alone."""
     monkeypatch.setattr(script, "D4RL", f"{server.address}/{kind}/")

@@ -167,7 +167,7 @@ def test_cloned_set(tmp_path):
     ("--env Hoper-v4", "--env Hoper-v4: not one of Hopper-v4, "),
     ("--policy hopper-medium walker2d-medium", "made for Hopper-v4 and Walker2d-v4"),
     ("--policy nowhere.npz", "neither a run nor a policy; shipped: halfcheetah-expert"),
-    (f"--env Hopper-v4 --demos {DEMO}", "observations has shape (5000, 39), expected is (5000, 11)"),
+    (f"--env Hopper-v4 --demos {DEMO}", "has shape (5000, 39), expected is (5000, 11)"),
     ("--env Walker2d-v4 --train-steps 10", "checkpoint.pt: not a checkpoint"),
 ])  # fmt: skip
 def test_bad_input_is_one_line_and_leaves_nothing(words, message, tmp_path, monkeypatch, capsys):
