@@ -8,6 +8,7 @@ import h5py
 import numpy as np
 import pytest
 import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -19,18 +20,28 @@ torch.set_num_threads(1)  # the tensors are small, and threads only wait for eac
 
 
 @pytest.fixture(autouse=True)
-def seeded_and_with_this_processs_signals():
+def each_test_by_itself(monkeypatch):
+    """Seeded, not taken for a notebook after the test of one, with this process's SIGTERM."""
     torch.manual_seed(0)
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    monkeypatch.delitem(sys.modules, "ipykernel", raising=False)
+    handler = signal.getsignal(signal.SIGTERM)
     yield
-    for number, handler in handlers.items():
-        signal.signal(number, handler)
+    signal.signal(signal.SIGTERM, handler)
 
 
 @pytest.fixture(params=[bear, uwac], ids=["bear", "uwac"])
 def script(request):
-    """A test that takes `script` runs for both."""
+    """A test that takes `script` runs for both. Others run for uwac.py alone: test_project.py finds
+    most functions of bear.py there letter for letter."""
     return request.param
+
+
+@pytest.fixture
+def authors():
+    """Inputs, weights and outputs of the authors' code, for 32 states and actions of door-human
+    (D = 39, A = 28); matrices of weights are (out, in)."""
+    arrays = np.load(ROOT / "tests" / "golden" / "ml_uwac.npz")
+    return {name: torch.tensor(array) for name, array in arrays.items()}
 
 
 def command_line(script, words, monkeypatch):
@@ -41,6 +52,15 @@ def command_line(script, words, monkeypatch):
     except SystemExit as end:
         return end.code
     return 0
+
+
+def scalars(run):
+    """TensorBoard's curves of a run: for each name, values by their step."""
+    events = EventAccumulator(str(run)).Reload()
+    curves = {}
+    for tag in events.Tags()["scalars"]:
+        curves[tag] = {event.step: event.value for event in events.Scalars(tag)}
+    return curves
 
 
 class Point(gym.Env):
@@ -74,18 +94,24 @@ gym.register("Point-v0", Point, max_episode_steps=5)
 # A run of seconds on it: evaluations, of 5 steps each, at updates 3 and 6.
 SHORT = {"env_id": "Point-v0", "dataset_path": "points.hdf5", "total_steps": 6, "eval_every": 3}
 SHORT |= {"eval_episodes": 1, "eval_candidates": 3, "batch_size": 8, "log_every": 2}
-SHORT |= {"num_candidates": 2, "num_mmd_samples": 2, "warmup_steps": 2}
+SHORT |= {"num_candidates": 2, "num_mmd_samples": 2, "warmup_steps": 2, "run_dir": "run"}
+
+
+def settings(script, **changes):
+    passes = {"passes": 2} if script is uwac else {}
+    return SHORT | passes | changes
 
 
 def short(script, **changes):
-    passes = {"passes": 2} if script is uwac else {}
-    return script.Args(**SHORT | passes | changes)
+    return script.Args(**settings(script, **changes))
 
 
 def words(script, **changes):
     """`short` as a command line."""
-    settings = SHORT | ({"passes": 2} if script is uwac else {}) | changes
-    return " ".join(f"--{name.replace('_', '-')} {value}" for name, value in settings.items())
+    flags = []
+    for name, value in settings(script, **changes).items():
+        flags.append(f"--{name.replace('_', '-')} {value}")
+    return " ".join(flags)
 
 
 @pytest.fixture

@@ -3,20 +3,19 @@ with a run that nobody disturbed:
 
     python tests/kill_and_resume.py --kills 20
 
-A run is killed after a time drawn from its whole length, or, every other one, at a place that a
-random moment hits too rarely: half through a file, in an evaluation. Exits with 1 if a run differs.
+A run is killed at a random one of its updates or of its evaluation's steps, or half through one of
+its files. Exits with 1 if a run differs.
 """
 
 import argparse
+import hashlib
 import json
 import multiprocessing
 import os
 import random
-import shutil
 import signal
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 if __name__ == "__main__":
@@ -30,18 +29,21 @@ from matplotlib.figure import Figure
 import bear
 import uwac
 
-ARGS = {"env_id": "door-demo", "total_steps": 24, "eval_every": 8, "checkpoint_every": 3}
-ARGS |= {"eval_episodes": 1, "eval_candidates": 3, "batch_size": 8, "warmup_steps": 12}
-ARGS |= {"num_candidates": 2, "num_mmd_samples": 2, "log_every": 2}
-EXTRA = {bear: {}, uwac: {"passes": 2}}
-# Methods, and how often a run calls them: the checkpoint's; args.json and result.json; ...
-PLACES = [(Path, "write_bytes", 11), (Path, "write_text", 4), (Figure, "savefig", 3)]
-PLACES += [(SyncVectorEnv, "step", 600)]
+SETTINGS = {"env_id": "door-demo", "total_steps": 24, "eval_every": 8, "checkpoint_every": 3}
+SETTINGS |= {"eval_episodes": 1, "eval_candidates": 3, "batch_size": 8, "warmup_steps": 12}
+SETTINGS |= {"num_candidates": 2, "num_mmd_samples": 2, "log_every": 2}
+
+
+def places(script):
+    """Functions, and how often a run calls them: the checkpoint's; args.json and result.json; ..."""
+    files = [(Path, "write_bytes", 11), (Path, "write_text", 4), (Figure, "savefig", 3)]
+    return [(script, "update", 24), (SyncVectorEnv, "step", 600), *files]
 
 
 def die_in(owner, method, count):
     """Have the count-th call of a method done by half, and end this process as SIGKILL does."""
-    whole, calls = getattr(owner, method), []
+    whole = getattr(owner, method)
+    calls = []
 
     def half(self, content, *rest, **settings):
         calls.append(content)
@@ -56,55 +58,45 @@ def die_in(owner, method, count):
     setattr(owner, method, half)
 
 
-def go(script, run, place=None, seconds=None):
+def go(script, settings, place=None):
     """Start the run, or go on with it, in a process that is killed at a place, (owner, method,
-    count), or after so many seconds, if it is not finished. Returns its exit code."""
+    count). Returns its exit code."""
+    run = settings["run_dir"]
 
     def child():
         sys.stdout = sys.stderr = open(os.devnull, "w")
         if place:
             die_in(*place)
-        if (run / "checkpoint.pt").exists():
-            script.main(script.Args(resume=str(run)))
+        if os.path.exists(f"{run}/checkpoint.pt"):
+            script.main(script.Args(resume=run))
         else:
-            shutil.rmtree(run, ignore_errors=True)
-            script.main(script.Args(**ARGS, **EXTRA[script], run_dir=str(run)))
+            if os.path.exists(run):  # killed before its first checkpoint was whole
+                os.rename(run, f"{run}-aside")
+            script.main(script.Args(**settings))
 
     process = multiprocessing.get_context("fork").Process(target=child)
     process.start()
-    process.join(seconds)
-    process.kill()
     process.join()
     return process.exitcode
 
 
 def left(run):
-    """What a run leaves, but for times and its own place."""
+    """What a run leaves, but for times and its own place, as text, with checksums of tensors."""
+    run = Path(run)
     result = json.loads((run / "result.json").read_text())
     checkpoint = torch.load(run / "checkpoint.pt", weights_only=True)
-    own = json.loads((run / "args.json").read_text())
-    for args in (own, result["args"], checkpoint["args"]):
-        del args["run_dir"]
-    for rows in (result["history"], checkpoint["history"], [result], [checkpoint]):
-        for row in rows:
-            del row["seconds"]
+    for part in (result, checkpoint):
+        del part["args"]["run_dir"]
+        for timed in (part, *part["history"]):
+            del timed["seconds"]
     del result["ms_per_update"], result["commit"]
-    picture = (run / "curves.png").read_bytes()
-    return {"result": result, "checkpoint": checkpoint, "args": own, "picture": picture}
 
+    def checksum(tensor):
+        return hashlib.sha256(tensor.numpy().tobytes()).hexdigest()
 
-def differences(one, two, name=""):
-    """Names of the leaves in which two trees of dicts, lists, tensors and plain values differ."""
-    if isinstance(one, torch.Tensor):
-        return [] if torch.equal(one, two) else [name]
-    if isinstance(one, list) and len(one) == len(two):
-        one, two = dict(enumerate(one)), dict(enumerate(two))
-    if isinstance(one, dict) and one.keys() == two.keys():
-        found = []
-        for key in one:
-            found += differences(one[key], two[key], f"{name}/{key}")
-        return found
-    return [] if one == two else [name]
+    texts = [json.dumps(part, indent=1, default=checksum) for part in (result, checkpoint)]
+    picture = hashlib.sha256((run / "curves.png").read_bytes())
+    return "\n".join([*texts, picture.hexdigest()])
 
 
 def main():
@@ -115,30 +107,23 @@ def main():
     torch.set_num_threads(1)  # the sums depend on the threads
     rng = random.Random(args.seed)
     all_same = True
-    for script in EXTRA:
+    for script, extra in ((bear, {}), (uwac, {"passes": 2})):
         same = 0
         with tempfile.TemporaryDirectory() as top:
-            runs = [Path(top, str(n), "run") for n in range(args.kills + 1)]
-            began = time.time()
-            assert go(script, runs[0]) == 0
-            length = time.time() - began
-            expected = left(runs[0])
-            for n, run in enumerate(runs[1:]):
-                place = seconds = None
-                if n % 2 == 0:
-                    seconds = rng.uniform(0, 0.9 * length)  # a machine is not always as fast
-                    when = f"after {seconds:.2f} s"
-                else:
-                    owner, method, count = PLACES[n // 2 % len(PLACES)]
-                    place = (owner, method, rng.randint(1, count))
-                    when = f"in {method} {place[2]}"
-                code = go(script, run, place, seconds)
-                killed = "killed" if code == -signal.SIGKILL else "ended before"
-                assert go(script, run) == 0
-                differ = differences(expected, left(run))
-                same += not differ
-                verdict = f"DIFFERS in {differ}" if differ else "the same bits"
-                print(f"{script.SCRIPT} {killed} {when}: {verdict}", flush=True)
+            # Each in a folder of its own: curves.png shows a run's name.
+            settings = SETTINGS | extra | {"run_dir": f"{top}/undisturbed/run"}
+            assert go(script, settings) == 0
+            expected = left(settings["run_dir"])
+            for n in range(args.kills):
+                owner, method, calls = places(script)[n % 5]
+                count = rng.randint(1, calls)
+                settings["run_dir"] = f"{top}/{n}/run"
+                assert go(script, settings, (owner, method, count)) == -signal.SIGKILL
+                assert go(script, settings) == 0
+                agrees = left(settings["run_dir"]) == expected
+                same += agrees
+                verdict = "the same bits" if agrees else "DIFFERS"
+                print(f"{script.SCRIPT} killed in {method} {count}: {verdict}", flush=True)
         print(f"{script.SCRIPT}: {same} of {args.kills} ended as the undisturbed run", flush=True)
         all_same &= same == args.kills
     return not all_same

@@ -8,8 +8,7 @@ from pathlib import Path
 import kill_and_resume
 import pytest
 import torch
-from conftest import SHORT, Point, command_line, short, words
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from conftest import Point, command_line, scalars, settings, short, words
 
 import bear
 import uwac
@@ -19,100 +18,83 @@ pytestmark = [
     pytest.mark.skipif(bear.DEVICE.type != "cpu", reason="a GPU's sums are not always the same"),
 ]
 RUN = Path("run")
+UNDISTURBED = Path("undisturbed/run")  # of the same name, which curves.png shows
+CHECKPOINT = RUN / "checkpoint.pt"
 
 
 def undisturbed(script):
-    script.main(short(script, run_dir="undisturbed/run"))
+    """What such a run leaves."""
+    script.main(short(script, run_dir=str(UNDISTURBED)))
     Point.steps = 0
-    return Path("undisturbed/run")
+    return kill_and_resume.left(UNDISTURBED)
 
 
-def assert_same(one, two):
-    assert kill_and_resume.differences(*map(kill_and_resume.left, (one, two))) == []
-
-
-def scalars(run):
-    """TensorBoard's curves, but for times."""
-    events = EventAccumulator(str(run)).Reload()
-    found = {}
-    for tag in events.Tags()["scalars"]:
-        if tag != "updates_per_second":
-            found[tag] = [(event.step, event.value) for event in events.Scalars(tag)]
-    return found
-
-
-def send(number):
-    return lambda: os.kill(os.getpid(), number)
+def refused(monkeypatch, capsys, line):
+    """The one line with which uwac.py refuses a command line."""
+    capsys.readouterr()
+    assert command_line(uwac, line, monkeypatch) == 2
+    (error,) = capsys.readouterr().err.splitlines()
+    return error
 
 
 @pytest.mark.parametrize("number, code", [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_signal_ends_the_run_and_it_goes_on(script, monkeypatch, capsys, number, code):
     """In the second evaluation; the log in TensorBoard is that of one run, too."""
     expected = undisturbed(script)
-    Point.at_step = {8: send(number)}
-    assert command_line(script, words(script, run_dir=RUN), monkeypatch) == code
+    Point.at_step = {8: lambda: os.kill(os.getpid(), number)}
+    assert command_line(script, words(script), monkeypatch) == code
     assert capsys.readouterr().err.splitlines()[-1] == (
-        f"stopped; --resume {RUN} goes on from the last checkpoint"
+        "stopped; --resume run goes on from the last checkpoint"
     )
-    assert torch.load(RUN / "checkpoint.pt", weights_only=True)["step"] == 3
-    assert command_line(script, f"--resume {RUN}", monkeypatch) == 0
-    assert_same(expected, RUN)
-    assert scalars(expected) == scalars(RUN)
+    assert torch.load(CHECKPOINT, weights_only=True)["step"] == 3
+    assert command_line(script, "--resume run", monkeypatch) == 0
+    assert kill_and_resume.left(RUN) == expected
+    curves, of_undisturbed = scalars(RUN), scalars(UNDISTURBED)
+    del curves["updates_per_second"], of_undisturbed["updates_per_second"]
+    assert curves == of_undisturbed
 
 
-def test_killed_half_through_a_file(script, monkeypatch):
-    """And in an evaluation: kill_and_resume.py, small."""
-    args = SHORT | {"checkpoint_every": 2}
-    monkeypatch.setattr(kill_and_resume, "ARGS", args)
-    folders = [Path(name, "run") for name in ("undisturbed", "killed")]
-    assert kill_and_resume.go(script, folders[0]) == 0
-    for (owner, method, _), count in zip(kill_and_resume.PLACES, (2, 2, 1, 3)):
-        assert kill_and_resume.go(script, folders[1], (owner, method, count)) == -signal.SIGKILL
-    assert kill_and_resume.go(script, folders[1]) == 0
-    assert_same(*folders)
-
-
-def test_a_longer_run_and_a_finished_one(script, capsys):
-    """--total-steps raised: the run that was as long from the start. Finished: it says so."""
+def test_killed_half_through_a_file(script):
+    """And in an update and an evaluation: kill_and_resume.py, small."""
     expected = undisturbed(script)
-    script.main(short(script, run_dir=str(RUN), total_steps=3))
-    script.main(script.Args(resume=str(RUN), total_steps=6))
-    assert_same(expected, RUN)
-    before = (RUN / "checkpoint.pt").read_bytes()
+    args = settings(script, checkpoint_every=2)
+    for (owner, method, _), count in zip(kill_and_resume.places(script), (2, 3, 2, 2, 1)):
+        assert kill_and_resume.go(script, args, (owner, method, count)) == -signal.SIGKILL
+    assert kill_and_resume.go(script, args) == 0
+    found = kill_and_resume.left(RUN)
+    assert found.replace('"checkpoint_every": 2', '"checkpoint_every": null') == expected
+
+
+def test_a_longer_run_and_a_finished_one(capsys):
+    """--total-steps raised: the run that was as long from the start. Finished: it says so."""
+    expected = undisturbed(uwac)
+    uwac.main(short(uwac, total_steps=3))
+    uwac.main(uwac.Args(resume="run", total_steps=6))
+    assert kill_and_resume.left(RUN) == expected
+    before = CHECKPOINT.read_bytes()
     capsys.readouterr()
-    result = script.main(script.Args(resume=str(RUN)))
-    assert f"{RUN} is finished after 6 updates" in capsys.readouterr().out
+    result = uwac.main(uwac.Args(resume="run"))
+    assert "run is finished after 6 updates" in capsys.readouterr().out
     assert [row["step"] for row in result["history"]] == [3, 6]
-    assert (RUN / "checkpoint.pt").read_bytes() == before
+    assert CHECKPOINT.read_bytes() == before
 
 
-def test_what_shapes_the_training_stays(script, monkeypatch, capsys):
+def test_what_shapes_the_training_stays(monkeypatch, capsys):
     """The rest may change, and counts."""
-    script.main(short(script, run_dir=str(RUN), total_steps=3, seed=3))
-    for change in ("--gamma 0.9", "--batch-size 9", "--seed 4", "--mmd-kernel laplacian"):
-        assert command_line(script, f"--resume {RUN} --total-steps 6 {change}", monkeypatch) == 2
-        (line,) = capsys.readouterr().err.splitlines()
-        name = change.split()[0].strip("-").replace("-", "_")
-        assert line.startswith(f"error: --resume {RUN}: {name} is ")
+    uwac.main(short(uwac, total_steps=3, seed=3))
+    for name, value in (("gamma", 0.9), ("seed", 4), ("mmd_kernel", "laplacian")):
+        flag = f"--{name.replace('_', '-')} {value}"
+        error = refused(monkeypatch, capsys, f"--resume run --total-steps 6 {flag}")
+        assert error.startswith(f"error: --resume run: {name} is ")
     Point.steps = 0
-    script.main(script.Args(resume=str(RUN), total_steps=6, eval_episodes=3, log_every=1, seed=3))
+    uwac.main(uwac.Args(resume="run", total_steps=6, eval_episodes=3, seed=3))
     assert Point.steps == 15
-    _, saved = script.load_checkpoint(RUN)
+    _, saved = uwac.load_checkpoint(RUN)
     assert (saved["step"], saved["args"]["eval_episodes"], saved["args"]["seed"]) == (6, 3, 3)
 
 
-def test_a_run_of_the_other_script_is_refused():
-    bear.main(short(bear, run_dir="b", total_steps=1))
-    uwac.main(short(uwac, run_dir="u", total_steps=1))
-    for script, run in ((bear, "u"), (uwac, "b")):
-        for use in ({"resume": run, "total_steps": 2}, {"evaluate": run}):
-            with pytest.raises(script.InputError, match=f"{run}/checkpoint.pt"):
-                script.main(script.Args(**use))
-
-
-def test_checkpoint_every(script, monkeypatch):
-    """At another interval than the evaluations'; a run goes on from between them."""
-    expected, steps = undisturbed(script), []
+def test_checkpoints_between_evaluations(monkeypatch):
+    steps = []
     replace = Path.replace
 
     def counted(self, target):
@@ -120,91 +102,49 @@ def test_checkpoint_every(script, monkeypatch):
         steps.append(torch.load(target, weights_only=True)["step"])
 
     monkeypatch.setattr(Path, "replace", counted)
-    Point.at_step = {6: send(signal.SIGINT)}
-    with pytest.raises(KeyboardInterrupt):
-        script.main(short(script, run_dir=str(RUN), checkpoint_every=2))
-    assert steps == [0, 2, 3, 4]
-    script.main(script.Args(resume=str(RUN), checkpoint_every=5))
-    assert steps[4:] == [5, 6]
-    assert [row["step"] for row in script.load_checkpoint(RUN)[1]["history"]] == [3, 6]
-    agents = [script.load_checkpoint(run)[0].state_dict() for run in (expected, RUN)]
-    assert kill_and_resume.differences(*map(dict, agents)) == []
+    uwac.main(short(uwac, checkpoint_every=2))
+    assert steps == [0, 2, 3, 4, 6]
 
 
-def full_disk():
-    (RUN / "checkpoint.tmp").symlink_to("/dev/full")
-
-
-def folder_in_the_way():  # root may write to a read-only folder
-    (RUN / "checkpoint.tmp").mkdir()
-
-
-def vanished():
-    RUN.rename("gone")
-
-
-@pytest.mark.parametrize(
-    "accident, says",
-    [
-        (full_disk, "No space left on device"),
-        (folder_in_the_way, "Is a directory: 'run/checkpoint.tmp'"),
-        (vanished, "No such file or directory: 'run/result.json'"),
-    ],
-)
-def test_what_cannot_be_written(script, monkeypatch, capsys, accident, says):
+def test_a_full_disk(monkeypatch, capsys):
     """In the second evaluation: exit code 1, one line, and the first checkpoint is whole."""
-    expected = undisturbed(script)
-    Point.at_step = {8: accident}
-    assert command_line(script, words(script, run_dir=RUN), monkeypatch) == 1
+    expected = undisturbed(uwac)
+    full = RUN / "checkpoint.tmp"
+    Point.at_step = {8: lambda: full.symlink_to("/dev/full")}
+    assert command_line(uwac, words(uwac), monkeypatch) == 1
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("error: ") and says in line
-    if accident is vanished:
-        Path("gone").rename(RUN)
-    else:
-        (RUN / "checkpoint.tmp").rename("aside")
-    script.main(script.Args(resume=str(RUN)))
-    assert_same(expected, RUN)
+    assert line.startswith("error: ") and "No space left on device" in line
+    full.unlink()
+    uwac.main(uwac.Args(resume="run"))
+    assert kill_and_resume.left(RUN) == expected
 
 
-def test_a_malicious_checkpoint_runs_nothing(script, monkeypatch, capsys):
-    """As the file whole, and inside of a real checkpoint."""
+class Code:
+    """What a pickle would execute."""
 
-    class Code:
-        def __reduce__(self):
-            return os.mkdir, ("executed",)
+    def __reduce__(self):
+        return os.mkdir, ("executed",)
 
-    script.main(short(script, run_dir=str(RUN), total_steps=1))
-    saved = torch.load(RUN / "checkpoint.pt", weights_only=True)
-    for content in (Code(), saved | {"step": Code()}):
-        torch.save(content, RUN / "checkpoint.pt")
-        for flag in ("--resume", "--evaluate"):
-            assert command_line(script, f"{flag} {RUN}", monkeypatch) == 2
-            (line,) = capsys.readouterr().err.splitlines()
-            assert line.startswith("error: run/checkpoint.pt")
+
+def test_a_damaged_or_malicious_checkpoint(monkeypatch, capsys):
+    """Missing, cut, bear.py's, of other sizes, with code as the whole file and inside."""
+    uwac.main(short(uwac, total_steps=1))
+    content = CHECKPOINT.read_bytes()
+    saved = torch.load(CHECKPOINT, weights_only=True)
+    bears = saved | {"args": vars(short(bear))}
+    damaged = [None, b"", content[: len(content) // 2], [1, 2, 3], bears]
+    damaged += [saved | {"dims": (4, 2)}, Code(), saved | {"step": Code()}]
+    for what in damaged:
+        CHECKPOINT.unlink()
+        if isinstance(what, bytes):
+            CHECKPOINT.write_bytes(what)
+        elif what is not None:
+            torch.save(what, CHECKPOINT)
+        for line in ("--resume run --total-steps 2", "--evaluate run"):
+            error = refused(monkeypatch, capsys, line)
+            assert error.startswith("error: run/checkpoint.pt"), what
+        CHECKPOINT.touch()
     assert not Path("executed").exists()
-    torch.load(RUN / "checkpoint.pt", weights_only=False)  # while it does without that protection
+    torch.save(Code(), CHECKPOINT)
+    torch.load(CHECKPOINT, weights_only=False)  # while it does without that protection
     assert Path("executed").exists()
-
-
-@pytest.mark.parametrize("damage", ["missing", "empty", "cut", "key", "shape", "list"])
-def test_a_damaged_checkpoint(script, monkeypatch, capsys, damage):
-    script.main(short(script, run_dir=str(RUN), total_steps=1))
-    path = RUN / "checkpoint.pt"
-    content, saved = path.read_bytes(), torch.load(path, weights_only=True)
-    if damage == "missing":
-        path.unlink()
-    elif damage == "empty":
-        path.write_bytes(b"")
-    elif damage == "cut":
-        path.write_bytes(content[: len(content) // 2])
-    elif damage == "key":
-        del saved["agent"]["vae.decoder.layers.0.bias"]
-        torch.save(saved, path)
-    elif damage == "shape":
-        saved["agent"]["log_alpha"] = torch.zeros(3)
-        torch.save(saved, path)
-    elif damage == "list":
-        torch.save([1, 2, 3], path)
-    assert command_line(script, f"--resume {RUN} --total-steps 2", monkeypatch) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("error: run/checkpoint.pt")

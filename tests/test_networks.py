@@ -1,12 +1,58 @@
-"""Networks and MMD, where the authors' numbers (test_parity.py) say nothing."""
+"""Networks, their initial weights, and MMD. (test_lockstep.py: their forward passes.)"""
 
 import math
 
+import lockstep
 import pytest
 import torch
+from test_lockstep import BEAR
 from torch.testing import assert_close
 
 import uwac
+
+
+def assert_uniform(x, limit):
+    """Numbers from -limit to limit; their mean magnitude to five of its standard errors."""
+    assert 0 < x.abs().max() <= limit
+    assert x.abs().mean().item() == pytest.approx(limit / 2, rel=3 / x.numel() ** 0.5)
+
+
+def assert_initial(weights, last_limit):
+    """As the authors draw them (as rlkit does, on which their code stands)."""
+    w0, b0, w1, b1, w2, b2 = weights
+    assert_uniform(w0, w0.shape[-1] ** -0.5)  # of a layer's outputs, not of its inputs
+    assert_uniform(w1, w1.shape[-1] ** -0.5)
+    assert (b0 == 0.1).all() and (b1 == 0.1).all()
+    assert_uniform(w2, last_limit)
+    assert_uniform(b2, last_limit)
+
+
+def test_authors_initial_weights():
+    recorded, _ = lockstep.read(BEAR)
+    assert_initial(lockstep.weights(recorded, "init", "actor"), 0.001)
+    assert_initial(lockstep.weights(recorded, "init", "critic"), 0.003)
+
+
+def test_initial_weights(script):
+    args = script.Args(env_id="hopper-medium-v2")  # no spectral norm
+    agent = script.Agent(args, obs_dim=11, action_dim=3)
+    assert_initial(agent.actor.parameters(), 0.001)
+    assert_initial(agent.critic.parameters(), 0.003)
+    for network in (agent.vae.encoder, agent.vae.decoder):
+        for layer in network.layers:  # as torch.nn.Linear
+            limit = layer.weight.shape[-2] ** -0.5
+            assert_uniform(layer.weight, limit)
+            assert_uniform(layer.bias, limit)
+
+
+def test_targets_start_as_copies(script):
+    agent = script.Agent(script.Args(), obs_dim=11, action_dim=3)
+    pairs = ((agent.target_critic, agent.critic), (agent.target_actor, agent.actor))
+    for target, network in pairs:
+        state = network.state_dict()
+        for name, tensor in target.state_dict().items():
+            assert tensor.equal(state[name])
+            assert tensor.data_ptr() != state[name].data_ptr()
 
 
 def test_log_std_of_the_vae_stays_from_minus_4_to_15(script):
@@ -39,20 +85,10 @@ def test_power_iteration_is_a_step_of_miyato():
 
 
 @pytest.mark.parametrize("kernel", ["gaussian", "laplacian"])
-def test_mmd_by_hand(script, kernel):
-    """Two samples of one number each: at 0 and 1, and at 3 and 5; the width is 2."""
-    x = torch.tensor([[0.0], [1.0]])
-    y = torch.tensor([[3.0], [5.0]])
-
-    def k(distance):
-        return math.exp(-(distance**2 if kernel == "gaussian" else distance) / 4)
-
-    among_x = (2 + 2 * k(1)) / 4
-    among_y = (2 + 2 * k(2)) / 4
-    between = (k(3) + k(5) + k(2) + k(4)) / 4
-    expected = math.sqrt(among_x + among_y - 2 * between + 1e-6)
-    assert script.mmd(x, y, kernel, 2.0).item() == pytest.approx(expected)
-    assert script.mmd(y, x, kernel, 2.0).item() == pytest.approx(expected)
+@pytest.mark.parametrize("sigma", [10, 20])
+def test_mmd_is_that_of_the_authors_code(script, authors, kernel, sigma):
+    distance = script.mmd(authors["mmd_x"], authors["mmd_y"], kernel, sigma)
+    assert_close(distance, authors[f"mmd_{kernel}_{sigma}"], atol=1e-6, rtol=1e-5)
 
 
 @pytest.mark.parametrize("kernel", ["gaussian", "laplacian"])

@@ -1,7 +1,6 @@
-"""`update` where the authors' trajectories (test_lockstep.py) do not tell: a stack of seeds, ends,
-the target actor, warm-up, alpha, arguments, UWAC reduced to BEAR; and that it learns."""
+"""`update` where the authors' trajectories (test_lockstep.py) do not tell: a stack of seeds, targets,
+the limits of alpha, every argument; and that it learns."""
 
-import copy
 import dataclasses
 from contextlib import contextmanager
 from unittest import mock
@@ -47,13 +46,13 @@ def small(script, **changes):
     return args, agent
 
 
-def trained(script, updates, **changes):
-    """An agent after so many updates, and the metrics of the last."""
-    args, agent = small(script, **changes)
+def trained(**changes):
+    """UWAC's metrics of the second update."""
+    torch.manual_seed(0)
     data = transitions()
-    for step in range(1, updates + 1):
-        metrics = script.update(agent, data, step, args)
-    return agent, metrics
+    args, agent = small(uwac, **changes)
+    uwac.update(agent, data, 1, args)
+    return uwac.update(agent, data, 2, args)
 
 
 @contextmanager
@@ -125,37 +124,6 @@ def test_three_seeds_are_three_single_ones(script, changes, double):
             assert_close(single.state_dict()[name], expected, rtol=0, atol=1e-9)
 
 
-def test_uwac_without_its_parts_is_bear_number_for_number():
-    """The parts are weighting, dropout and spectral norm; over the end of a warm-up."""
-    ours, of_bear = trained(bear, 3, warmup_steps=2)
-    theirs, of_uwac = trained(uwac, 3, warmup_steps=2, weighting="none", dropout=0.0)
-    assert set(of_uwac) - set(of_bear) == {"variance", "weight", "policy_weight"}
-    for name, value in of_bear.items():
-        assert torch.equal(value, of_uwac[name]), name
-    for name, tensor in theirs.state_dict().items():
-        assert torch.equal(tensor, ours.state_dict()[name]), name
-
-
-def test_nothing_is_bootstrapped_over_an_end(script):
-    args, agent = small(script)
-    data = transitions()
-    data[2].fill_(-3)
-    data[4].fill_(1)
-    assert script.update(agent, data, 1, args)["target_q"] == -3
-
-
-def test_backups_come_from_the_target_actor(script):
-    """Where it acts otherwise, the targets are others; where the actor does, they are not."""
-
-    target_q = {}
-    for moved in ("vae", "actor", "target_actor"):
-        args, agent = small(script)
-        for parameter in agent.get_submodule(moved).parameters():
-            parameter.data *= 2
-        target_q[moved] = script.update(agent, transitions(), 1, args)["target_q"]
-    assert target_q["actor"] == target_q["vae"] != target_q["target_actor"]
-
-
 def test_all_targets_follow(script):
     args, agent = small(script, tau=0.1)
     before = {name: tensor.clone() for name, tensor in agent.state_dict().items()}
@@ -167,39 +135,13 @@ def test_all_targets_follow(script):
             assert not torch.equal(target, before[name])
 
 
-def test_an_update_takes_a_power_iteration_of_critics_and_targets():
-    args, agent = small(uwac, spectral_norm=True)
-    expected = copy.deepcopy(agent)
-    expected.critic.power_iteration()
-    expected.target_critic.power_iteration()
-    uwac.update(agent, transitions(), 1, args)
-    for name, tensor in expected.state_dict().items():
-        if name.endswith(".u"):
-            assert torch.equal(agent.state_dict()[name], tensor), name
-
-
-def test_the_actor_learns_from_mmd_alone_before_q(script):
-    """With opposite critics it is the same one until the warm-up ends, and another after it."""
-    actors = []
-    for sign in (1, -1):
-        args, agent = small(script, warmup_steps=2)
-        agent.critic.layers[2].weight.data *= sign
-        data = transitions()
-        weights = []
-        for step in (1, 2, 3):
-            script.update(agent, data, step, args)
-            weights.append(agent.actor.layers[0].weight.clone())
-        actors.append(weights)
-    assert [torch.equal(*pair) for pair in zip(*actors)] == [True, True, False]
-
-
 @pytest.mark.parametrize("threshold, sign, limit", [(0.0, 1, 10), (1e3, -1, -5)])
-def test_alpha_grows_where_mmd_is_above_its_threshold(script, threshold, sign, limit):
-    """Adam's first step is the learning rate. Log alpha stays from -5 to 10."""
+def test_log_alpha_stays_from_minus_5_to_10(script, threshold, sign, limit):
+    """It grows where MMD is above its threshold; Adam's first step is the learning rate."""
     args, agent = small(script, mmd_threshold=threshold, dual_lr=0.1)
+    agent.log_alpha.data.fill_(limit - 0.15 * sign)
     script.update(agent, transitions(), 1, args)
-    assert agent.log_alpha.item() == pytest.approx(0.1 * sign, rel=1e-3)
-    agent.log_alpha.data.fill_(limit - 0.01 * sign)
+    assert agent.log_alpha.item() == pytest.approx(limit - 0.05 * sign, rel=1e-3)
     script.update(agent, transitions(), 2, args)
     assert agent.log_alpha.item() == limit
 
@@ -212,17 +154,15 @@ CHANGES |= {"weight_clip": 0.001, "spectral_norm": True}
 OF_RUNS = {"env_id", "dataset_path", "seed", "num_seeds", "matmul_precision", "cuda_graph"}
 
 
-@pytest.mark.parametrize("name", CHANGES)
-def test_every_argument_that_shapes_training_does(script, name):
+def test_every_argument_that_shapes_training_does():
     """Another value, and two updates have other metrics."""
-    names = [field.name for field in dataclasses.fields(script.Args)]
-    shaping = set(names[: names.index("total_steps")]) - OF_RUNS
-    assert shaping <= set(CHANGES)
-    if name in shaping:
+    names = [field.name for field in dataclasses.fields(uwac.Args)]
+    assert set(names[: names.index("total_steps")]) - OF_RUNS == set(CHANGES)
+    for name, value in CHANGES.items():
         common = {"variance": "mc", "passes": 2} if name == "passes" else {}
-        _, usual = trained(script, 2, **common)
-        _, changed = trained(script, 2, **common | {name: CHANGES[name]})
-        assert any(value != changed[metric] for metric, value in usual.items())
+        usual = trained(**common)
+        changed = trained(**common | {name: value})
+        assert any(usual[metric] != changed[metric] for metric in usual), name
 
 
 def test_the_candidate_of_the_largest_q1_acts(script, monkeypatch):
@@ -236,30 +176,29 @@ def test_the_candidate_of_the_largest_q1_acts(script, monkeypatch):
     assert not torch.equal(q1.argmax(-1), q2.argmax(-1))
 
 
-def test_it_learns(script):
+def test_it_learns():
     """On door-demo, with small batches and large steps, MMD and the VAE's loss fall, and the score
     rises from a random policy's, 0. Policies open the door in this episode and not in that one, so
-    that only the mean of four of them is steady."""
+    that only the mean of several is steady."""
     settings = {"batch_size": 32, "num_candidates": 2, "num_mmd_samples": 4, "warmup_steps": 10_000}
     settings |= {"actor_lr": 2e-3, "vae_lr": 1e-3, "critic_lr": 1e-3, "dual_lr": 1e-2}
-    args = script.Args("door-demo", **settings)
-    if script is uwac:
-        args.variance = "analytic"
-    arrays, _ = script.read_file(script.find_dataset("door-demo", None))
-    transitions = script.to_transitions(arrays, 39, 28, 200, "door-demo")
+    args = uwac.Args("door-demo", variance="analytic", **settings)
+    arrays, _ = uwac.read_file(uwac.find_dataset("door-demo", None))
+    transitions = uwac.to_transitions(arrays, 39, 28, 200, "door-demo")
     data = [torch.as_tensor(array) for array in transitions.values()]
-    agent = script.Agent(args, obs_dim=39, action_dim=28)
-    envs = script.make_envs("door-demo", 2)
-    vae_loss, mmd, scores = [], [], []
+    agent = uwac.Agent(args, obs_dim=39, action_dim=28)
+    envs = uwac.make_envs("door-demo", 2)
+    history = []
+    scores = []
     for step in range(1, 801):
-        metrics = script.update(agent, data, step, args)
-        vae_loss.append(metrics["vae_loss"].item())
-        mmd.append(metrics["mmd"].item())
+        metrics = uwac.update(agent, data, step, args)
+        history.append([metrics["vae_loss"].item(), metrics["mmd"].item()])
         if step in (1, 500, 600, 700, 800):
-            returns = script.evaluate(agent, envs, [0, step], 10)
-            scores.append(script.normalized_score("door-demo", returns).mean())
+            returns = uwac.evaluate(agent, envs, [0, step], 10)
+            scores.append(uwac.normalized_score("door-demo", returns).mean())
     envs.close()
-    assert np.mean(vae_loss[-50:]) < 0.02 * np.mean(vae_loss[:10])
-    assert np.mean(mmd[-50:]) < 0.5 * np.mean(mmd[:10])
+    before = np.mean(history[:10], axis=0)
+    after = np.mean(history[-50:], axis=0)
+    assert (after < before * [0.02, 0.5]).all()
     assert scores[0] < 1
-    assert np.mean(scores[1:]) > 5
+    assert np.mean(scores[1:]) > 10
