@@ -1,7 +1,6 @@
 """Both scripts from the command line: what a run leaves, and one line for what cannot be."""
 
 import csv
-import dataclasses
 import json
 import re
 from pathlib import Path
@@ -116,11 +115,3 @@ def test_wrong_arguments(monkeypatch, capsys, wrong):
     error = capsys.readouterr().err
     assert any(word.strip("-") in error for word in wrong.split())
     assert not Path("run").exists()
-
-
-def test_help_names_every_argument(script, monkeypatch, capsys):
-    monkeypatch.setenv("COLUMNS", "120")
-    assert command_line(script, "--help", monkeypatch) == 0
-    text = capsys.readouterr().out
-    for field in dataclasses.fields(script.Args):
-        assert f"--{field.name.replace('_', '-')}" in text

@@ -85,13 +85,6 @@ def test_a_pass_draws_one_mask_for_all_rows():
 
 def test_uncertainty_is_the_sum_over_the_critics():
     critic, obs, action = critic_and_pairs(S=2)
-    args = uwac.Args(dropout=0.3, passes=7, variance="mc")
-    torch.manual_seed(1)
-    found = uwac.uncertainty(critic, obs, action, args)
-    torch.manual_seed(1)
-    q1, q2 = uwac.mc_dropout_variance(critic, obs, action, 0.3, 7)
-    assert_close(found, q1 + q2)
-    assert not found.requires_grad
     args = uwac.Args(dropout=0.3, variance="analytic")
     q1, q2 = uwac.analytic_dropout_variance(critic, obs, action, 0.3)
     found = uwac.uncertainty(critic, obs, action, args)
