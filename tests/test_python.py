@@ -58,8 +58,8 @@ def test_data_of_a_random_policy_in_pendulum(script, tmp_path, monkeypatch):
     assert agent.act(np.stack([obs, obs])).shape == (2, 300, 1)
 
 
-def test_a_notebook_of_two_cells(tmp_path):
-    """A copy of the script in an empty folder: train, with a bar; act."""
+def test_a_notebook_of_three_cells(tmp_path):
+    """A copy of the script in an empty folder: train, with a bar; act; train again."""
     shutil.copy(ROOT / "uwac.py", tmp_path)
     data = ROOT / "data" / "door-demo.hdf5"
     settings = "total_steps=4, eval_every=2, eval_episodes=1, eval_candidates=3, batch_size=8, "
@@ -69,6 +69,7 @@ def test_a_notebook_of_two_cells(tmp_path):
     cells = [
         f"import uwac\nresult = {train}",
         f"agent, _ = uwac.load_checkpoint('run')\nprint({act}.shape)",
+        "result = uwac.main(uwac.Args(resume='run', total_steps=6))",
     ]
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
     nbclient.NotebookClient(notebook, resources={"metadata": {"path": tmp_path}}).execute()
@@ -82,4 +83,4 @@ def test_a_notebook_of_two_cells(tmp_path):
     assert "step 2: " in shown[0]["stdout"] and "step 4: " in shown[0]["stdout"]
     assert shown[1]["stdout"] == "(1, 5, 28)\n"
     history = json.loads((tmp_path / "run" / "result.json").read_text())["history"]
-    assert [row["step"] for row in history] == [2, 4]
+    assert [row["step"] for row in history] == [2, 4, 6]

@@ -2,7 +2,10 @@
 
 import csv
 import json
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import matplotlib.image
@@ -115,3 +118,13 @@ def test_wrong_arguments(monkeypatch, capsys, wrong):
     error = capsys.readouterr().err
     assert any(word.strip("-") in error for word in wrong.split())
     assert not Path("run").exists()
+
+
+def test_a_graphics_library_that_does_not_exist(script):
+    """MuJoCo refuses the name when it is imported, also where nothing is drawn."""
+    command = [sys.executable, script.__file__, "--env-id", "door-demo"]
+    environment = os.environ | {"MUJOCO_GL": "foo"}
+    done = subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("error: --env-id door-demo") and "MUJOCO_GL" in line

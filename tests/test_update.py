@@ -1,6 +1,7 @@
 """`update` where the authors' trajectories (test_lockstep.py) do not tell: a stack of seeds, targets,
 the limits of alpha, every argument; and that it learns."""
 
+import copy
 import dataclasses
 from contextlib import contextmanager
 from unittest import mock
@@ -174,6 +175,17 @@ def test_the_candidate_of_the_largest_q1_acts(script, monkeypatch):
     q1, q2 = agent.critic(obs, candidates.tanh())
     assert_close(agent.critic(obs, action)[0], q1.amax(-1))
     assert not torch.equal(q1.argmax(-1), q2.argmax(-1))
+
+
+def test_an_update_takes_a_power_iteration_of_critics_and_targets():
+    args, agent = small(uwac, spectral_norm=True)
+    expected = copy.deepcopy(agent)
+    expected.critic.power_iteration()
+    expected.target_critic.power_iteration()
+    uwac.update(agent, transitions(), 1, args)
+    for name, tensor in expected.state_dict().items():
+        if name.endswith(".u"):
+            assert torch.equal(agent.state_dict()[name], tensor), name
 
 
 def test_it_learns():
