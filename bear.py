@@ -12,7 +12,7 @@ Kumar et al., "Stabilizing Off-Policy Q-Learning via Bootstrapping Error Reducti
 as the baseline of UWAC (uwac.py). `update` is the paper's Algorithm 1 without what UWAC adds, and
 `diff bear.py uwac.py` shows that.
 
-    python bear.py --env-id door-demo --total-steps 2000 --eval-every 500
+    python bear.py --env-id door-demo --total-steps 4000 --eval-every 1000
 
 Shapes: S seeds trained side by side, B batch, N sampled actions (M for MMD), D observation size,
 A action size, H hidden units. Every weight and tensor has S as its leading dimension, after a 2 for

@@ -12,7 +12,7 @@ Wu et al., "Uncertainty Weighted Actor-Critic for Offline Reinforcement Learning
 (bear.py) with weights beta / Var[Q] on all that bootstraps, Var[Q] being the critics' variance
 under dropout. `update` is the paper's Algorithm 1, and `diff bear.py uwac.py` what it colours.
 
-    python uwac.py --env-id door-demo --total-steps 2000 --eval-every 500 --variance analytic
+    python uwac.py --env-id door-demo --total-steps 4000 --eval-every 1000 --variance analytic
 
 Shapes: S seeds trained side by side, B batch, N sampled actions (M for MMD), D observation size,
 A action size, H hidden units, T stochastic passes. Every weight and tensor has S as its leading

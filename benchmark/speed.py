@@ -230,7 +230,8 @@ def main(args: Args) -> None:
         rows += measure(group, args, about)
         path.write_text(json.dumps(kept + rows, indent=1))
     print(hardware, table(rows), sep="\n\n")
-    plot(rows, path.with_suffix(".png"))
+    if set(args.groups) & set(GROWTH):
+        plot(rows, path.with_suffix(".png"))
 
 
 if __name__ == "__main__":
