@@ -25,6 +25,7 @@ def each_test_by_itself(monkeypatch):
     torch.manual_seed(0)
     monkeypatch.delitem(sys.modules, "ipykernel", raising=False)
     handler = signal.getsignal(signal.SIGTERM)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in a shell's background
     yield
     signal.signal(signal.SIGTERM, handler)
 
