@@ -144,6 +144,44 @@ def test_sac_update_by_hand(monkeypatch):
         assert_close(target.data, 0.995 * old.data + 0.005 * new.data)
 
 
+def test_a_killed_training_goes_on_as_if_it_had_not_been(trained, tmp_path, monkeypatch):
+    args = Args(env="Hopper-v4", seed=5, **SMALL)
+    update, calls = make_dataset.SAC.update, []
+
+    def interrupted(self, batch):
+        calls.append(update(self, batch))
+        if len(calls) == 150:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(make_dataset.SAC, "update", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        make_dataset.train(args, tmp_path)
+    make_dataset.train(args, tmp_path)
+    assert len(calls) < 150 + 251  # not all once more
+    whole = torch.load(trained / "training" / "hopper-5" / "checkpoint.pt", weights_only=True)
+    resumed = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
+    assert resumed["progress"] == whole["progress"]
+    for name in ("agent", "replay", "generator"):
+        assert_close(resumed[name], whole[name], rtol=0, atol=0)
+
+
+def test_minari(tmp_path, monkeypatch):
+    minari = pytest.importorskip("minari")
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "minari"))
+    buffers = []
+    for n in (3, 4):  # of the second one's end there is no word
+        parts = {"observations": np.random.rand(n + 1, 11), "actions": np.random.rand(n, 3)}
+        ends = {"terminations": np.arange(n) == 2, "truncations": np.zeros(n, bool)}
+        parts |= {"rewards": np.arange(n) + n, **ends}
+        buffers.append(minari.data_collector.EpisodeBuffer(**parts))
+    minari.create_dataset_from_buffers("toy/hopper/some-v0", buffers, env="Hopper-v4")
+    arrays, metadata = read(make_dataset.main(Args(minari="toy/hopper/some-v0", folder=tmp_path)))
+    assert (metadata["origin"], metadata["environment"]) == ("Minari", "Hopper-v4")
+    assert arrays["rewards"].tolist() == [3, 4, 5, 4, 5, 6, 7]
+    assert (*arrays["terminals"].nonzero()[0], *arrays["timeouts"].nonzero()[0]) == (2, 5, 6)
+    assert (arrays["observations"][3:] == np.float32(buffers[1].observations[:-1])).all()
+
+
 def test_cloned_set(tmp_path):
     """Half roll-outs of a policy that acts like the demonstrations, then these over and over."""
     demos = {name: array[:600] for name, array in uwac.read_file(DEMO)[0].items()}
