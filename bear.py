@@ -2,8 +2,8 @@
 # requires-python = ">=3.11,<3.14"
 # dependencies = [
 #     "torch==2.13.0", "numpy==2.4.6", "gymnasium[mujoco]==1.4.0", "gymnasium-robotics==1.4.2",
-#     "mujoco==3.2.6", "h5py==3.16.0", "tyro==1.0.17", "typeguard==4.6.0", "tqdm==4.70.1",
-#     "matplotlib==3.11.2", "tensorboard==2.21.0", "pooch==1.9.0",
+#     "mujoco==3.2.6", "h5py==3.16.0", "pooch==1.9.0", "pydantic==2.14.3", "tyro==1.0.17",
+#     "tqdm==4.70.1", "tensorboard==2.21.0", "matplotlib==3.11.2",
 # ]
 # ///
 """BEAR: offline reinforcement learning that keeps the policy near the actions in the data.
@@ -19,49 +19,45 @@ A action size, H hidden units. Every weight and tensor has S as its leading dime
 the twin critics.
 """
 
-import contextlib
 import copy
-import csv
 import functools
-import inspect
 import io
 import json
-import math
 import os
-import signal
 import subprocess
 import sys
 import tempfile
 import time
-import zlib
-from dataclasses import dataclass, fields, replace
-from datetime import datetime, timedelta
+from contextlib import contextmanager
+from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import gymnasium as gym
 import h5py
 import numpy as np
 import pooch
+import pydantic
 import torch
-import typeguard
 import tyro
 from farama_notifications import notifications
-from matplotlib.figure import Figure
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 from torch.utils.tensorboard import SummaryWriter
 from tqdm.auto import tqdm
 
-DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 SCRIPT = Path(__file__).stem
+GIT_LOG = f"git -C '{Path(__file__).parent}' log -1 --format=%H '{__file__}' 2>/dev/null"
+PACKAGES = ("torch", "numpy", "gymnasium", "gymnasium-robotics", "mujoco")
 
 
 class InputError(Exception):
     """Arguments or data that cannot be used. The command line prints it as a line, exit code 2."""
 
 
-@contextlib.contextmanager
+@contextmanager
 def input_errors(what: str):
     """Makes an InputError of whatever a library raises for input that is not for it."""
     try:
@@ -71,59 +67,52 @@ def input_errors(what: str):
         raise InputError(f"{what} ({reason})") from error
 
 
-@dataclass
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+@pydantic.dataclasses.dataclass(config={"extra": "forbid", "allow_inf_nan": False})
 class Args:
     env_id: str = "door-human"  # D4RL task, such as pen-cloned-v1 or hopper-medium-v2; or door-demo
     dataset_path: str | None = None  # file in D4RL's format; then env_id may be any Gymnasium id
-    seed: int = 0  # same machine, same arguments, same numbers
-    num_seeds: int = 1  # S, independent agents trained side by side (the paper reports 5)
+    seed: NonNegativeInt = 0  # same machine, same arguments, same numbers
+    num_seeds: PositiveInt = 1  # S, independent agents trained side by side (the paper reports 5)
     # BEAR
-    batch_size: int = 256  # B, transitions in a mini-batch (BEAR code)
-    gamma: float = 0.99  # discount a step (BEAR code)
-    tau: float = 0.005  # rate of the Polyak targets (BEAR code)
-    lmbda: float = 0.75  # lambda, share of the smaller target critic in a target (BEAR code)
-    num_candidates: int = 10  # N, Algorithm 1's p: actions of which a target takes the best (BEAR)
-    num_mmd_samples: int = 10  # M, Algorithm 1's n: actions a state for MMD (paper)
+    batch_size: PositiveInt = 256  # B, transitions in a mini-batch (BEAR code)
+    gamma: Share = 0.99  # discount a step (BEAR code)
+    tau: Share = 0.005  # rate of the Polyak targets (BEAR code)
+    lmbda: Share = 0.75  # lambda, share of the smaller target critic in a target (BEAR code)
+    num_candidates: PositiveInt = 10  # N, Algorithm 1's p: a target takes the best of them (BEAR)
+    num_mmd_samples: PositiveInt = 10  # M, Algorithm 1's n: actions a state for MMD (paper)
     mmd_kernel: Literal["auto", "gaussian", "laplacian"] = "auto"  # auto: by the task
-    mmd_sigma: float = 20.0  # width of the kernel (BEAR code; the paper tried 10 and 20)
-    mmd_threshold: float = 0.07  # MMD that the actor is held to (paper, section 4.5)
-    warmup_steps: int = 40_000  # updates on MMD alone before Q enters the actor's loss (BEAR code)
-    actor_lr: float = 1e-4  # learning rate of the actor (BEAR code)
-    critic_lr: float = 3e-4  # learning rate of the critics (BEAR code)
-    vae_lr: float = 3e-4  # learning rate of the behaviour VAE (BEAR code)
-    dual_lr: float = 1e-3  # learning rate of log alpha (BEAR code)
+    mmd_sigma: PositiveFloat = 20.0  # width of the kernel (BEAR code; the paper tried 10 and 20)
+    mmd_threshold: NonNegativeFloat = 0.07  # MMD that the actor is held to (paper, section 4.5)
+    warmup_steps: NonNegativeInt = 40_000  # updates on MMD alone before Q enters (BEAR code)
+    actor_lr: NonNegativeFloat = 1e-4  # learning rate of the actor (BEAR code)
+    critic_lr: NonNegativeFloat = 3e-4  # learning rate of the critics (BEAR code)
+    vae_lr: NonNegativeFloat = 3e-4  # learning rate of the behaviour VAE (BEAR code)
+    dual_lr: NonNegativeFloat = 1e-3  # learning rate of log alpha (BEAR code)
     # Speed
     matmul_precision: Literal["highest", "high", "medium"] = "high"  # of float32 products (torch)
-    cuda_graph: bool = False  # an update as one launch (needs tensordict); not yet tried on a GPU
     # Length, evaluation and logging: from here on, a run that goes on may have other values
-    total_steps: int | None = None  # updates; None: 500,000 (D4RL's evaluation protocol)
+    total_steps: PositiveInt | None = None  # updates; None: 500,000 (D4RL's evaluation protocol)
     resume: str | None = None  # run folder to go on with; what is left at its default is the run's
     run_dir: str | None = None  # folder of results; None: runs/ENV__SCRIPT__SEED__DATE-TIME
-    evaluate: str | None = None  # run folder: evaluate its policy and train nothing
-    eval_every: int = 5_000  # updates between evaluations (CORL)
-    eval_episodes: int = 10  # episodes an evaluation and seed (CORL)
-    eval_candidates: int = 100  # actions a state, of which the best by Q1 acts (paper, section 4.5)
-    checkpoint_every: int | None = None  # updates between checkpoints; None: at each evaluation
-    log_every: int = 1_000  # updates between lines, and between entries in TensorBoard
-    capture_video: bool = False  # MP4 of an episode a seed, at the end (needs moviepy)
-    track: bool = False  # log to Weights & Biases, too; WANDB_PROJECT and so on say where
+    eval_every: PositiveInt = 5_000  # updates between evaluations, with a checkpoint each (CORL)
+    eval_episodes: PositiveInt = 10  # episodes an evaluation and seed (CORL)
+    eval_candidates: PositiveInt = 100  # actions a state, the best by Q1 acts (paper, section 4.5)
+    log_every: PositiveInt = 1_000  # updates between lines, and between entries in TensorBoard
+
+    @pydantic.model_validator(mode="wrap")
+    @classmethod
+    def check(cls, values, make):
+        """Raises InputError for a value of another type than declared, or out of its range."""
+        try:
+            return make(values)
+        except pydantic.ValidationError as error:
+            wrong = error.errors()[0]
+            raise InputError(f"--{wrong['loc'][0]} {wrong['input']!r}: {wrong['msg']}") from None
 
     def __post_init__(self):
-        """Raises InputError for a value of another type than declared, or out of its range."""
-        ranges = {"seed": (0, 2**32 - 1), "warmup_steps": (0, 1e9), "mmd_sigma": (1e-3, 1e9)}
-        ranges |= {"gamma": (0, 1), "tau": (0, 1), "lmbda": (0, 1)}
-        for field in fields(self):
-            value = getattr(self, field.name)
-            flag = f"--{field.name.replace('_', '-')} {value!r}"
-            try:
-                typeguard.check_type(value, field.type)
-            except typeguard.TypeCheckError:
-                expected = inspect.formatannotation(field.type)
-                raise InputError(f"{flag}: must be {expected}") from None
-            lowest = 1 if field.type in (int, int | None) else 0
-            low, high = ranges.get(field.name, (lowest, 1e9))
-            if isinstance(value, int | float) and not low <= value <= high:
-                raise InputError(f"{flag}: must be from {low} to {high:.10g}")
         if self.resume is not None:  # the run says what follows
             return
         self.total_steps = self.total_steps or 500_000
@@ -165,8 +154,8 @@ class MLP(nn.Module):
             bound = layer.bias.shape[-1] ** -0.5  # rlkit counts a layer's outputs, not its inputs
             layer.weight.uniform_(-bound, bound)
             layer.bias.fill_(0.1)
-        self.layers[2].weight.uniform_(-last, last)
-        self.layers[2].bias.uniform_(-last, last)
+        for parameter in self.layers[2].parameters():
+            parameter.uniform_(-last, last)
 
 
 def rows(obs: Tensor, x: Tensor) -> Tensor:
@@ -235,12 +224,11 @@ class BehaviorVAE(nn.Module):
 def mmd(x: Tensor, y: Tensor, kernel: str, sigma: float) -> Tensor:
     """Maximum mean discrepancy of two sets of M samples, (..., M, A) each -> (...), under a kernel
     exp(-d / (2 sigma)), d a pair's squared Euclidean distance ("gaussian") or its L1 distance
-    ("laplacian") (BEAR code). Raises InputError for another kernel."""
-    if kernel not in ("gaussian", "laplacian"):
-        raise InputError(f"kernel {kernel!r}: must be gaussian or laplacian")
+    ("laplacian") (BEAR code). Raises KeyError for another kernel."""
+    norm = {"gaussian": 2, "laplacian": 1}[kernel]
 
     def mean_kernel(a: Tensor, b: Tensor) -> Tensor:
-        d = torch.cdist(a, b).square() if kernel == "gaussian" else torch.cdist(a, b, p=1)
+        d = torch.cdist(a, b, norm) ** norm
         return torch.exp(-d / (2 * sigma)).mean((-2, -1))
 
     squared = mean_kernel(x, x) + mean_kernel(y, y) - 2 * mean_kernel(x, y)
@@ -335,10 +323,10 @@ def update(agent: Agent, data: list[Tensor], step: int | Tensor, args: Args) -> 
         networks = [*agent.critic.parameters(), *agent.actor.parameters()]
         torch._foreach_lerp_(targets, networks, args.tau)
 
-    losses = {"vae_loss": vae_loss, "critic_loss": critic_loss, "actor_loss": actor_loss}
+    metrics = {"vae_loss": vae_loss, "critic_loss": critic_loss, "actor_loss": actor_loss}
     of_batch = {"mmd": mmd_loss, "target_q": target_q, "policy_q": policy_q}
     means = {name: value.mean(1) for name, value in of_batch.items()}
-    return losses | {"alpha": alpha} | means
+    return metrics | {"alpha": alpha} | means
 
 
 def evaluate(agent: Agent, envs: gym.vector.VectorEnv, seed: list[int], num: int) -> np.ndarray:
@@ -367,11 +355,6 @@ ENVIRONMENTS = {
     "relocate": ("AdroitHandRelocate-v1", 200, -6.425911, 4233.877797728884),
 }
 D4RL = "http://rail.eecs.berkeley.edu/datasets/offline_rl/"
-TASKS = (
-    "hopper, halfcheetah, walker2d with -random, -medium, -medium-replay, -medium-expert, -expert"
-    " (and -v0, -v1, -v2); pen, hammer, door, relocate with -human, -cloned, -expert"
-    " (and -v0, -v1); door-demo; with --dataset-path also any Gymnasium id"
-)
 
 
 def task(env_id: str) -> tuple[str, int | None, float, float]:
@@ -392,14 +375,15 @@ class D4RLHand(gym.Wrapper):
     def step(self, action):
         obs, reward, terminated, truncated, info = self.env.step(action)
         hand = self.env.unwrapped
-        if hand.spec.id == "AdroitHandDoor-v1":
-            reward -= 0.2 * np.linalg.norm(obs[35:38])
-        elif hand.spec.id == "AdroitHandHammer-v1":
-            reward -= 0.2 * np.linalg.norm(obs[33:36] - obs[36:39])
-        elif hand.spec.id == "AdroitHandRelocate-v1":
-            reward -= 0.2 * np.linalg.norm(obs[30:33])
-        elif hand.spec.id == "AdroitHandPen-v1":
+        palm_to_object = {
+            "AdroitHandDoor-v1": obs[35:38],
+            "AdroitHandHammer-v1": obs[33:36] - obs[36:39],
+            "AdroitHandRelocate-v1": obs[30:33],
+        }
+        if hand.spec.id == "AdroitHandPen-v1":
             terminated = bool(hand.data.xpos[hand.obj_body_id][2] < 0.075)
+        else:
+            reward -= 0.2 * np.linalg.norm(palm_to_object[hand.spec.id])
         return obs, reward, terminated, truncated, info
 
 
@@ -425,40 +409,28 @@ def use_d4rl_masses(env: gym.Env) -> None:
     mujoco.mj_setConst(model, env.unwrapped.data)
 
 
-def make_env(gym_id: str, max_steps: int | None = None, **settings) -> gym.Env:
+def make_env(gym_id: str, **settings) -> gym.Env:
     """D4RL's version of a Gymnasium environment such as AdroitHandDoor-v1 or Hopper-v4, or another
     one with its actions scaled to [-1, 1]. Raises InputError where D4RL's cannot be had."""
     gym.logger.min_level = gym.logger.ERROR  # no advice to move on to -v5
-    if not gym_id.startswith("Adroit"):
-        env = gym.make(gym_id, max_episode_steps=max_steps, **settings)
-        if gym_id not in ("Hopper-v4", "HalfCheetah-v4", "Walker2d-v4"):
-            return gym.wrappers.RescaleAction(env, -1.0, 1.0)
-        use_d4rl_masses(env)
-        return env
-    if version("gymnasium-robotics") != "1.4.2":
-        raise InputError("D4RL's rewards need one version: install gymnasium-robotics==1.4.2")
-    notifications.pop("gymnasium_robotics", None)  # on the rewards that D4RLHand puts right
-    gym_id = f"gymnasium_robotics:{gym_id}"
-    return D4RLHand(gym.make(gym_id, max_episode_steps=max_steps, **settings))
+    if gym_id.startswith("Adroit"):
+        if version("gymnasium-robotics") != "1.4.2":
+            raise InputError("D4RL's rewards need one version: install gymnasium-robotics==1.4.2")
+        notifications.pop("gymnasium_robotics", None)  # on the rewards that D4RLHand puts right
+        return D4RLHand(gym.make(f"gymnasium_robotics:{gym_id}", **settings))
+    env = gym.make(gym_id, **settings)
+    if gym_id not in ("Hopper-v4", "HalfCheetah-v4", "Walker2d-v4"):
+        return gym.wrappers.RescaleAction(env, -1.0, 1.0)
+    use_d4rl_masses(env)
+    return env
 
 
-def make_envs(env_id: str, num: int, video: str | None = None) -> gym.vector.VectorEnv:
-    """`num` copies of the task's environment; their first episode goes to VIDEO*.mp4, if named.
-    Raises InputError where that cannot be."""
+def make_envs(env_id: str, num: int) -> gym.vector.SyncVectorEnv:
+    """`num` copies of the task's environment. Raises InputError where that cannot be."""
     gym_id, max_steps, _, _ = task(env_id)
-    mode = "rgb_array" if video else None
-    make = functools.partial(make_env, gym_id, max_steps, render_mode=mode)
-    hint = "; films need moviepy and, without a screen, MUJOCO_GL=egl" if video else ""
-    with input_errors(f"--env-id {env_id}: cannot make its environment{hint}"):
-        envs = gym.vector.SyncVectorEnv([make] * num)
-        if video:
-            envs.reset()
-            envs.render()  # fails now, if ever
-            length = envs.envs[0].spec.max_episode_steps or 0  # 0: to its end
-            first = {"step_trigger": lambda step: step == 0, "video_length": length}
-            folder, prefix = os.path.split(video)
-            envs = gym.wrappers.vector.RecordVideo(envs, folder, name_prefix=prefix, **first)
-        return envs
+    make = functools.partial(make_env, gym_id, max_episode_steps=max_steps)
+    with input_errors(f"--env-id {env_id}: cannot make its environment"):
+        return gym.vector.SyncVectorEnv([make] * num)
 
 
 def task_files() -> dict[str, str]:
@@ -471,13 +443,10 @@ def task_files() -> dict[str, str]:
             files[f"{name}-{kind}-v2"] = f"gym_mujoco_v2/{file}-v2.hdf5"
             file = file.replace("medium_replay", "mixed").replace("walker2d_mixed", "walker_mixed")
             files[f"{name}-{kind}-v0"] = f"gym_mujoco/{file}.hdf5"
-    v0_names = {
-        "human": "v0_demos_clipped",
-        "cloned": "demos-v0-bc-combined",
-        "expert": "v0_expert_clipped",
-    }
+    kinds = {"human": "v0_demos_clipped", "cloned": "demos-v0-bc-combined"}
+    kinds["expert"] = "v0_expert_clipped"
     for name in ("pen", "hammer", "door", "relocate"):
-        for kind, v0_name in v0_names.items():
+        for kind, v0_name in kinds.items():
             files[f"{name}-{kind}-v0"] = f"hand_dapg/{name}-{v0_name}.hdf5"
             files[f"{name}-{kind}-v1"] = f"hand_dapg_v1/{name}-{kind}-v1.hdf5"
     return files
@@ -486,12 +455,12 @@ def task_files() -> dict[str, str]:
 def find_dataset(env_id: str, dataset_path: str | None) -> Path:
     """`dataset_path`, or the task's file: in data/ beside this script, or in D4RL's cache folder,
     into which it is downloaded if need be. Raises InputError."""
+    if dataset_path is not None:
+        return Path(dataset_path)
     files = task_files()
     file = files.get(env_id) or files.get(f"{env_id}-v0")  # the paper's are v0
-    if dataset_path and (file or env_id in gym.registry):
-        return Path(dataset_path)
     if file is None:
-        raise InputError(f"--env-id {env_id!r}: no such task; there are {TASKS}")
+        raise InputError(f"--env-id {env_id!r}: no such task; there are {', '.join(files)}")
     cache = Path(os.environ.get("D4RL_DATASET_DIR") or "~/.d4rl/datasets").expanduser()
     path = cache / Path(file).name
     beside = Path(__file__).parent / "data" / path.name
@@ -500,105 +469,94 @@ def find_dataset(env_id: str, dataset_path: str | None) -> Path:
             return place
     if env_id == "door-demo":
         raise InputError(f"{beside} ships with the project: pass its place by --dataset-path")
-    hint = "--env-id door-demo needs no download"
-    with input_errors(f"{D4RL}{file} cannot be fetched into {cache}; {hint}"):
+    with input_errors(f"{D4RL}{file} cannot be fetched into {cache}; door-demo needs no download"):
         cache.mkdir(parents=True, exist_ok=True)
-        pooch.get_logger().setLevel("WARNING")
         with tempfile.TemporaryDirectory(dir=cache) as folder:
-            show = sys.stderr.isatty()
-            aside = pooch.retrieve(D4RL + file, None, path.name, folder, progressbar=show)
+            aside = pooch.retrieve(D4RL + file, None, path.name, folder, progressbar=True)
             read_file(aside)  # before it is kept
             os.replace(aside, path)
     return path
 
 
 def read_file(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
-    """Arrays and `metadata` of an HDF5 file in D4RL's format. Raises InputError."""
+    """Arrays of an HDF5 file in D4RL's format, and where they are from: its path, SHA-256, and what
+    its `metadata` says. Raises InputError."""
     names = ["observations", "actions", "rewards", "terminals"]
     with input_errors(f"{path}: not an HDF5 file in D4RL's format"), h5py.File(path) as file:
         if "timeouts" in file:
             names.append("timeouts")
         arrays = {name: read_array(file, name) for name in names}
-        own = isinstance(file.get("metadata", getlink=True), h5py.HardLink)
-        metadata = file["metadata"].attrs.items() if own else ()
-        return arrays, {name: str(value) for name, value in metadata}
+        source = {"path": str(path), "sha256": pooch.file_hash(str(path))}
+        if "metadata" in file:
+            source |= {name: str(value) for name, value in file["metadata"].attrs.items()}
+    return arrays, source
 
 
 def read_array(file: h5py.File, name: str) -> np.ndarray:
-    """An array that the file itself holds, plain or gzipped. HDF5 would follow a link, make
-    room for whatever is claimed, and crash on damage. Raises ValueError."""
+    """An array that the file itself holds, plain or gzipped. HDF5 would follow a link, make room
+    for whatever is claimed, and crash on damage under other filters. Raises ValueError."""
     own = isinstance(file.get(name, getlink=True), h5py.HardLink)
-    stored = file[name] if own else None
-    if not isinstance(stored, h5py.Dataset) or stored.dtype.kind not in "fiub":
-        raise ValueError(f"{name} is missing, a link, or not an array of numbers")
-    num_filters = stored.id.get_create_plist().get_nfilters()
-    gzip = stored.compression == "gzip"
-    if stored.is_virtual or stored.external or num_filters != gzip + stored.shuffle:
-        raise ValueError(f"{name} lies in another file, or is packed otherwise than by gzip")
-    size = math.prod(stored.chunks or stored.shape) * stored.dtype.itemsize
-    if size > 1032 * stored.id.get_storage_size():  # the most that gzip can unpack
+    array = file[name]
+    filters = array.id.get_create_plist().get_nfilters() - array.shuffle
+    if not own or array.is_virtual or array.external or filters != (array.compression == "gzip"):
+        raise ValueError(f"{name} is a link, or packed otherwise than by gzip")
+    if array.nbytes > 1032 * array.id.get_storage_size():  # the most that gzip can unpack
         raise ValueError(f"{name} claims more than the file holds")
-    for part in stored.iter_chunks() if stored.chunks else ():
-        mask, content = stored.id.read_direct_chunk(tuple(rows.start for rows in part))
-        if gzip and mask == 0:
-            content = zlib.decompressobj().decompress(content, size + 1)
-        if len(content) != size:
-            raise ValueError(f"{name} has a damaged chunk")
-    return stored[()]
+    return array[()]
 
 
 def to_transitions(
     arrays: dict[str, np.ndarray], obs_dim: int, action_dim: int, max_steps: int | None, where: str
-) -> dict[str, np.ndarray]:
+) -> list[np.ndarray]:
     """Transitions as `d4rl.qlearning_dataset` makes them of observations (n, D), actions (n, A),
     rewards, terminals and, if there are any, timeouts (n,): float32 obs, action clipped to [-1, 1],
     reward, next_obs, done. A step that ends its episode by timeout has no next observation and is
     dropped, as is the last of all; a terminal step is kept with done = 1. Without timeouts, an
     episode ends after `max_steps`. Raises InputError that begins with `where`."""
-    shapes = {"observations": (obs_dim,), "actions": (action_dim,), "rewards": (), "terminals": ()}
+    widths = {"observations": (obs_dim,), "actions": (action_dim,), "rewards": (), "terminals": ()}
     if "timeouts" in arrays:
-        shapes["timeouts"] = ()
+        widths["timeouts"] = ()
     data = {}
-    for name, shape in shapes.items():
+    for name, width in widths.items():
         with input_errors(f"{where}: {name} must be an array of numbers"):
             array = np.asarray(arrays[name]).astype(np.float32, casting="same_kind")
-            expected = (len(arrays["rewards"]), *shape)
-        if array.shape == (*expected, 1):
-            array = array[..., 0]
-        if array.shape != expected:
-            raise InputError(f"{where}: {name} has shape {array.shape}, expected is {expected}")
+            shape = (len(arrays["rewards"]), *width)
+        if array.shape not in (shape, (*shape, 1)):
+            raise InputError(f"{where}: {name} has shape {array.shape}, expected is {shape}")
         bad = np.argwhere(~np.isfinite(array))
         if len(bad) > 0:
-            count = f"{len(bad)} NaN or infinite values, the first in row {bad[0, 0]}"
-            raise InputError(f"{where}: {name} has {count}")
-        data[name] = array
+            found = f"{len(bad)} NaN or infinite values, the first in row {bad[0, 0]}"
+            raise InputError(f"{where}: {name} has {found}")
+        data[name] = array.reshape(shape)
 
-    obs, action = data["observations"], data["actions"].clip(-1, 1)
-    clipped = (action != data["actions"]).any(1).sum()
-    if clipped > 0:
-        print(f"{where}: {clipped} of {len(obs)} actions are clipped to [-1, 1]", file=sys.stderr)
-    terminal = data["terminals"] != 0
-    timeout = data.get("timeouts", np.zeros(len(obs))) != 0
-    if "timeouts" not in data:
-        steps = 0
+    obs, action, reward, done, *timeouts = data.values()
+    if timeouts:
+        timeout = timeouts[0] != 0
+    else:
+        timeout, steps = np.zeros(len(obs), bool), 0
         for i in range(len(obs)):
             timeout[i] = steps + 1 == max_steps
-            steps = 0 if timeout[i] else 1 if terminal[i] else steps + 1  # 1: D4RL counts so
+            steps = 0 if timeout[i] else 1 if done[i] else steps + 1  # 1: D4RL counts so
     kept = np.flatnonzero(~timeout[:-1])
     if len(kept) == 0:
         raise InputError(f"{where}: no usable transition among {len(obs)} steps")
-    transitions = {"obs": obs[kept], "action": action[kept], "reward": data["rewards"][kept]}
-    return transitions | {"next_obs": obs[kept + 1], "done": terminal[kept].astype(np.float32)}
+    done = (done[kept] != 0).astype(np.float32)
+    return [obs[kept], action[kept].clip(-1, 1), reward[kept], obs[kept + 1], done]
 
 
-def save_checkpoint(run: Path, agent: Agent, args: Args, progress: dict) -> None:
+def save_checkpoint(run: Path, agent: Agent, args: Args, history: list[dict]) -> None:
     """RUN/checkpoint.pt, to go on from, to evaluate and to act with. It is renamed when whole, so
     that there is always a good one."""
-    state = {"args": vars(args), "dims": agent.dims, "agent": agent.state_dict()}
-    state["optimizers"] = {name: opt.state_dict() for name, opt in agent.optimizers.items()}
-    state["generators"] = [torch.get_rng_state(), *torch.cuda.get_rng_state_all()]
+    state = {
+        "args": vars(args),
+        "dims": agent.dims,
+        "agent": agent.state_dict(),
+        "optimizers": {name: opt.state_dict() for name, opt in agent.optimizers.items()},
+        "generators": [torch.get_rng_state(), *torch.cuda.get_rng_state_all()],
+        "history": history,
+    }
     content = io.BytesIO()  # not the file: torch would hide why writing fails
-    torch.save(state | progress, content)
+    torch.save(state, content)
     aside = run / "checkpoint.tmp"
     aside.write_bytes(content.getvalue())
     aside.replace(run / "checkpoint.pt")
@@ -620,112 +578,84 @@ def load_checkpoint(run: str | Path) -> tuple[Agent, dict]:
     return agent, saved
 
 
-def resumed(args: Args, saved: dict) -> Args:
-    """The run's arguments, but for those given with --resume. Raises InputError for one that would
-    change how the run was trained so far."""
-    given = {}
-    for field in fields(args):
-        if getattr(args, field.name) != field.default:
-            given[field.name] = getattr(args, field.name)
+def resumed(args: Args) -> Args:
+    """The arguments of the run `args.resume`, but for those given with it. Raises InputError for
+    one that would change how the run was trained so far."""
+    saved = load_checkpoint(args.resume)[1]["args"]
     names = list(saved)
-    for name in names[: names.index("total_steps")]:
-        if given.get(name, saved[name]) != saved[name]:
-            raise InputError(f"--resume {args.resume}: {name} is {saved[name]} there, and stays so")
-    return Args(**saved | given | {"resume": None})
+    for i, name in enumerate(names):
+        value = getattr(args, name)
+        if value not in (getattr(Args, name), saved[name]):
+            if i < names.index("total_steps"):
+                raise InputError(f"--resume {args.resume}: {name} is {saved[name]}, and stays so")
+            saved[name] = value
+    return Args(**saved)
 
 
-def evaluate_run(args: Args) -> dict:
-    """`--evaluate RUN`: returns and scores of its policy, kept in RUN/evaluation.json; with the
-    run's own seed and settings, its last evaluation again."""
-    agent, saved = load_checkpoint(args.evaluate)
-    env_id, step = saved["args"]["env_id"], saved["step"]
-    video = f"{args.evaluate}/update-{step}" if args.capture_video else None
-    envs = make_envs(env_id, len(agent.log_alpha) * args.eval_episodes, video)
-    returns = evaluate(agent, envs, [args.seed, step], args.eval_candidates)  # (S, episodes)
-    envs.close()
-    scores = normalized_score(env_id, returns)
-    for seed, score in enumerate(scores):
-        error = score.std(ddof=1) / math.sqrt(len(score)) if len(score) > 1 else math.nan
-        means = f"score {score.mean():.1f} ± {error:.1f}, return {returns[seed].mean():.1f}"
-        print(f"{env_id}, seed {seed}, {step} updates, {len(score)} episodes: {means}")
-    result = {"args": vars(args), "scores": scores.tolist(), "returns": returns.tolist()}
-    Path(args.evaluate, "evaluation.json").write_text(json.dumps(result, indent=2))
-    return result
+def hardware() -> str:
+    """The GPU, or the CPU and how many of its threads are used."""
+    if DEVICE == "cuda":
+        return torch.cuda.get_device_name()
+    cpu = subprocess.getoutput("grep -m 1 'model name' /proc/cpuinfo").partition(": ")[2]
+    return f"{cpu}, {torch.get_num_threads()} threads"
 
 
-def describe(args: Args, data: dict[str, str]) -> dict:
-    """What a result depends on: arguments, data, versions, hardware, and this file's commit."""
-    packages = ("torch", "numpy", "gymnasium", "gymnasium-robotics", "mujoco")
-    _, cpu = subprocess.getstatusoutput("grep -m 1 'model name' /proc/cpuinfo")
-    hardware = f"{cpu.partition(': ')[2]}, {torch.get_num_threads()} threads"
-    git = f"git -C '{Path(__file__).parent}' rev-parse HEAD"
-    failed, commit = subprocess.getstatusoutput(git)
-    own = task(args.env_id)[0] == args.env_id  # not D4RL's
-    return {
-        "task": args.env_id,
+def main(args: Args, dataset: dict[str, np.ndarray] | None = None) -> dict:
+    """Train on the task's data, or on `dataset`, arrays by D4RL's names; evaluate, and report into
+    the run's folder. Returns what its result.json holds. Raises InputError before any training,
+    FloatingPointError where that diverges, OSError where a file cannot be written."""
+    if args.resume is not None:
+        args = resumed(args)
+    torch.set_float32_matmul_precision(args.matmul_precision)
+    source = {"path": "arrays from Python"}
+    if dataset is None:
+        dataset, source = read_file(find_dataset(args.env_id, args.dataset_path))
+    envs = make_envs(args.env_id, args.num_seeds * args.eval_episodes)
+    dims = envs.single_observation_space.shape + envs.single_action_space.shape
+    if len(dims) != 2:
+        raise InputError(f"--env-id {args.env_id}: observations and actions must be vectors")
+    max_steps = envs.envs[0].spec.max_episode_steps
+    arrays = to_transitions(dataset, *dims, max_steps, source["path"])
+    data = [torch.as_tensor(array, device=DEVICE) for array in arrays]
+
+    name = f"{args.env_id}__{SCRIPT}__{args.seed}__{datetime.now():%Y-%m-%d_%H%M%S}"
+    run = Path(args.resume or args.run_dir or f"runs/{name}")
+    if args.resume is None:
+        with input_errors(f"{run}: choose another --run-dir, or go on with it by --resume"):
+            run.mkdir(parents=True)
+        torch.manual_seed(args.seed)
+        save_checkpoint(run, Agent(args, *dims), args, history=[])
+    agent, saved = load_checkpoint(run)
+    torch.set_rng_state(saved["generators"][0])
+    torch.cuda.set_rng_state_all(saved["generators"][1:])
+    history = saved["history"]
+    done, seconds = (history[-1]["step"], history[-1]["seconds"]) if history else (0, 0.0)
+    result = {
         "algorithm": SCRIPT,
-        "score": "raw return" if own else "normalized",
         "args": vars(args),
-        "data": data,
-        "versions": {"python": sys.version} | {name: version(name) for name in packages},
-        "hardware": torch.cuda.get_device_name() if DEVICE.type == "cuda" else hardware,
-        "commit": None if failed else commit,
+        "data": source,
+        "transitions": len(data[0]),
+        "returns_of_scores_0_and_100": task(args.env_id)[2:],
+        "versions": {name: version(name) for name in PACKAGES},
+        "hardware": hardware(),
+        "commit": subprocess.getoutput(GIT_LOG),
+        "history": history,
     }
-
-
-def save_results(run: Path, result: dict) -> None:
-    """result.json, metrics.csv (a row for each evaluation and seed) and curves.png."""
-    history = result["history"]
-    for name, num in (("last", 1), ("last_ten", 10)):  # the best would need the environment
-        scores = np.mean([row["score"] for row in history[-num:]], axis=0)  # (S,)
-        std = scores.std(ddof=1) if len(scores) > 1 else None
-        result[name] = {"mean": scores.mean(), "std": std}
-    (run / "result.json").write_text(json.dumps(result, indent=2))
-
-    with open(run / "metrics.csv", "w", newline="") as file:
-        table = csv.writer(file)
-        table.writerow([*history[0], "seed"])
-        for row in history:
-            step, seconds, *metrics = row.values()
-            for seed, values in enumerate(zip(*metrics)):
-                table.writerow([step, seconds, *values, seed])
-
-    steps = [row["step"] for row in history]
-    color = {"bear": "#000000", "uwac": "#D55E00"}.get(SCRIPT)  # as in all figures
-    figure = Figure(figsize=(9, 3.5), layout="constrained")
-    for axes, name in zip(figure.subplots(1, 2), ("score", "target_q")):
-        axes.plot(steps, [row[name] for row in history], color=color, marker=".")
-        axes.axvline(result["args"]["warmup_steps"], color="0.5", linestyle=":")
-        axes.set(xlim=(0, steps[-1]), ylabel=name, xlabel="updates; dotted: end of the warm-up")
-        axes.grid(alpha=0.3)
-    figure.suptitle(f"{run.name}, a line a seed")
-    figure.savefig(run / "curves.png", dpi=100)
-
-
-def train(agent: Agent, data: list[Tensor], envs, run: Path, args: Args, result: dict) -> None:
-    """Updates from where `result` ends, with logs, evaluations and checkpoints. Raises
-    FloatingPointError where a metric is not finite."""
-    launch = functools.partial(update, agent, data, args=args)
-    if args.cuda_graph:
-        with input_errors("--cuda-graph needs tensordict (pip install tensordict==0.15.3)"):
-            from tensordict.nn import CudaGraphModule
-        launch = CudaGraphModule(launch)
-    writer = SummaryWriter(run, purge_step=result["step"] + 1)
+    print(
+        f"{SCRIPT}: {len(data[0])} transitions of {source['path']}, on {DEVICE}; {done} of"
+        f" {args.total_steps} updates done; --resume {run} goes on from the last evaluation"
+    )
+    writer = SummaryWriter(run, purge_step=done + 1)
     writer.add_text("args", json.dumps(vars(args)))
-
-    seconds, began = result["seconds"], time.perf_counter()
-    hidden = not (sys.stderr.isatty() or "ipykernel" in sys.modules)
-    steps = range(result["step"] + 1, args.total_steps + 1)
-    place = {"initial": result["step"], "total": args.total_steps}
-    bar = tqdm(steps, unit="updates", disable=hidden, **place)
-    for step in bar:
-        metrics = launch(torch.full((), step, device=DEVICE))
+    bar = tqdm(initial=done, total=args.total_steps, unit=" updates", mininterval=10)
+    began = time.perf_counter() - seconds
+    for step in range(done + 1, args.total_steps + 1):
+        metrics = update(agent, data, step, args)
+        bar.update()
         evaluating = step % args.eval_every == 0 or step == args.total_steps
-        saving = evaluating or step % (args.checkpoint_every or args.eval_every) == 0
-        if not saving and step % args.log_every != 0:
+        if not evaluating and step % args.log_every != 0:
             continue
         metrics = {name: value.numpy(force=True) for name, value in metrics.items()}  # (S,) each
-        seconds += time.perf_counter() - began
         for name, values in metrics.items():
             if not np.isfinite(values).all():
                 raise FloatingPointError(f"{name} is {values} at update {step}: diverged")
@@ -734,103 +664,21 @@ def train(agent: Agent, data: list[Tensor], envs, run: Path, args: Args, result:
             metrics["score"] = normalized_score(args.env_id, returns).mean(1)
             metrics |= {"return": returns.mean(1), "return_std": returns.std(1)}
             row = {name: values.tolist() for name, values in metrics.items()}
-            result["history"].append({"step": step, "seconds": seconds, **row})
-            result |= {"step": step, "seconds": seconds, "ms_per_update": 1000 * seconds / step}
-            save_results(run, result)
+            history.append({"step": step, "seconds": time.perf_counter() - began, **row})
+            (run / "result.json").write_text(json.dumps(result, indent=2))
+            save_checkpoint(run, agent, args, history)
         for name, values in metrics.items():
-            writer.add_scalar(name, values.mean(), step)
             for seed, value in enumerate(values):
                 writer.add_scalar(f"{name}/seed-{seed}", value, step)
-        writer.add_scalar("updates_per_second", step / seconds, step)
         means = ", ".join(f"{name} {values.mean():.3g}" for name, values in metrics.items())
-        left = timedelta(seconds=round((args.total_steps - step) * seconds / step))
-        bar.write(f"step {step}: {means}; {step / seconds:.1f} updates/s, {left} left")
-        if saving:
-            progress = {"step": step, "seconds": seconds, "history": result["history"]}
-            save_checkpoint(run, agent, args, progress)
-        began = time.perf_counter()
+        bar.write(f"{bar}: {means}")
+    bar.close()
     writer.close()
-
-
-def main(args: Args, dataset: dict[str, np.ndarray] | None = None) -> dict:
-    """Train on the task's data, or on `dataset`, arrays by D4RL's names; evaluate, and report into
-    the run's folder. Returns what its result.json holds. Raises InputError before any training,
-    FloatingPointError where that diverges, OSError where a file cannot be written."""
-    if args.evaluate is not None:
-        return evaluate_run(args)
-    name = f"{args.env_id}__{SCRIPT}__{args.seed}__{datetime.now():%Y-%m-%d_%H%M%S}"
-    run = Path(args.resume or args.run_dir or f"runs/{name}")
-    progress = {"step": 0, "seconds": 0.0, "history": []}
-    going_on = args.resume is not None
-    if run.exists() and not going_on:
-        raise InputError(f"{run} exists: choose another --run-dir, or go on by --resume {run}")
-    if going_on:
-        agent, saved = load_checkpoint(run)
-        args = resumed(args, saved["args"])
-        progress = {name: saved[name] for name in progress}
-    if progress["step"] >= args.total_steps:
-        print(f"{run} is finished after {progress['step']} updates; --total-steps makes it longer")
-        return json.loads((run / "result.json").read_text())
-
-    source = {"path": "arrays from Python"}
-    if dataset is None:
-        path = find_dataset(args.env_id, args.dataset_path)
-        dataset, metadata = read_file(path)
-        source = metadata | {"path": str(path), "sha256": pooch.file_hash(str(path))}
-    envs = make_envs(args.env_id, args.num_seeds * args.eval_episodes)
-    with input_errors(f"--env-id {args.env_id}: observations and actions must be vectors (Box)"):
-        (obs_dim,) = envs.single_observation_space.shape
-        (action_dim,) = envs.single_action_space.shape
-    spec = envs.envs[0].spec
-    if source.get("environment", spec.id) != spec.id:
-        made_in = source["environment"]
-        raise InputError(f"{path}: made in {made_in}, while --env-id {args.env_id} is {spec.id}")
-    limit = spec.max_episode_steps
-    arrays = to_transitions(dataset, obs_dim, action_dim, limit, source["path"])
-    data = [torch.as_tensor(array, device=DEVICE) for array in arrays.values()]
-    if args.cuda_graph and DEVICE.type != "cuda":
-        raise InputError("--cuda-graph needs a GPU, and there is none")
-    if args.capture_video:
-        with tempfile.TemporaryDirectory() as folder:
-            make_envs(args.env_id, 1, f"{folder}/test")  # fails now, and not after hours
-    if args.track:
-        with input_errors("--track needs wandb, and a login or WANDB_MODE=offline"):
-            import wandb
-
-            settings = {"id": run.name, "resume": "allow", "reinit": "finish_previous"}
-            wandb.init(**settings, config=vars(args), sync_tensorboard=True)
-
-    torch.set_float32_matmul_precision(args.matmul_precision)
-    if going_on:
-        torch.set_rng_state(saved["generators"][0])
-        torch.cuda.set_rng_state_all(saved["generators"][1:])
-    else:
-        torch.manual_seed(args.seed)
-        agent = Agent(args, obs_dim, action_dim)
-        run.mkdir(parents=True)
-        save_checkpoint(run, agent, args, progress)
-    (run / "args.json").write_text(json.dumps(vars(args), indent=2))
-    result = describe(args, source) | {"transitions": len(data[0])} | progress
-    print(f"{SCRIPT}: {len(data[0])} transitions of {source['path']}, on {DEVICE}, into {run}")
-    try:
-        train(agent, data, envs, run, args, result)
-    except (KeyboardInterrupt, SystemExit):
-        print(f"stopped; --resume {run} goes on from the last checkpoint", file=sys.stderr)
-        raise
-    except OSError as error:  # a full disk, say
-        raise OSError(f"{error}; --resume {run} goes on once {run} can be written") from error
-    finally:
-        envs.close()
-    if args.track:
-        wandb.finish()
-    if args.capture_video:
-        evaluate_run(replace(args, evaluate=str(run), eval_episodes=1))
     return result
 
 
 if __name__ == "__main__":
     sys.stdout.reconfigure(line_buffering=True)  # a redirected log shows each line at once
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # ends as Ctrl-C does
     try:
         main(tyro.cli(Args))
     except KeyboardInterrupt:

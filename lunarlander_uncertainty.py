@@ -1,8 +1,8 @@
 # /// script
 # requires-python = ">=3.11,<3.14"
 # dependencies = [
-#     "torch==2.13.0", "numpy==2.4.6", "gymnasium[box2d]==1.4.0", "tyro==1.0.17",
-#     "typeguard==4.6.0", "tqdm==4.70.1", "matplotlib==3.11.2",
+#     "torch==2.13.0", "numpy==2.4.6", "gymnasium[box2d]==1.4.0", "pydantic==2.14.3",
+#     "tyro==1.0.17", "tqdm==4.70.1", "matplotlib==3.11.2",
 # ]
 # ///
 """Does dropout variance find what the data lacks? Section 4.1 of the UWAC paper.
@@ -22,25 +22,24 @@ actions (one-hot), H hidden units; of the expert, T steps in E environments.
 """
 
 import copy
-import inspect
 import json
 import math
 import sys
 import time
-from dataclasses import dataclass, fields
 from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import gymnasium as gym
 import numpy as np
+import pydantic
 import torch
 import torch.nn.functional as F
-import typeguard
 import tyro
 from gymnasium.wrappers.utils import RunningMeanStd
 from matplotlib.figure import Figure
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
 from torch import Tensor, nn
 from torch.distributions import Categorical, OneHotCategorical
 from tqdm.auto import tqdm
@@ -54,44 +53,41 @@ class InputError(Exception):
     """Arguments or data that cannot be used. The command line prints it as a line, exit code 2."""
 
 
-@dataclass
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+@pydantic.dataclasses.dataclass(config={"extra": "forbid", "allow_inf_nan": False})
 class Args:
     clip: tuple[Literal["left", "top"], ...] = ("left", "top")  # what is cut out: x < 0.1, y > 0.8
-    expert_seed: int = 1  # of 0 and 1 the one with which it got to 270
-    expert_iterations: int = 900  # of 2,048 steps each; the learning rates fall to 0 in so many
-    seed: int = 0  # of the agents; same machine, same arguments, same numbers
-    num_seeds: int = 5  # S, independent agents trained side by side
-    total_steps: int = 8_000  # updates
+    expert_seed: NonNegativeInt = 1  # of 0 and 1 the one with which it got to 270
+    expert_iterations: PositiveInt = 900  # of 2,048 steps each, in which learning rates fall to 0
+    seed: NonNegativeInt = 0  # of the agents; same machine, same arguments, same numbers
+    num_seeds: PositiveInt = 5  # S, independent agents trained side by side
+    total_steps: PositiveInt = 8_000  # updates
     run_dir: str | None = None  # folder of results; None: runs/lunarlander__DATE-TIME
     # UWAC
-    beta: float = 1.6  # weight beta / Var[Q] of a backup (paper: 0.8, 1.6 or 2.5); 1e9: as if none
-    dropout: float = 0.1  # rate after each hidden ReLU of the critics (authors' code)
-    weight_clip: float = 1.5  # upper limit of the weight (paper, section 4.5)
+    beta: NonNegativeFloat = 1.6  # weight beta / Var[Q] (paper: 0.8, 1.6, 2.5); 1e9: as if none
+    dropout: Annotated[float, Field(gt=0, lt=1)] = 0.1  # after each ReLU (authors' code)
+    weight_clip: NonNegativeFloat = 1.5  # upper limit of the weight (paper, section 4.5)
     # The rest of Algorithm 1
-    hidden_dim: int = 64  # H, units in each of the two hidden layers of actor and critics
-    batch_size: int = 256  # B, transitions in a mini-batch (BEAR code)
-    gamma: float = 0.99  # discount a step (BEAR code)
-    tau: float = 0.005  # rate of the Polyak targets (BEAR code)
-    lmbda: float = 0.75  # lambda, share of the smaller target critic in a target (BEAR code)
-    num_candidates: int = 10  # N, Algorithm 1's p: actions of which a target takes the best (BEAR)
-    actor_lr: float = 1e-4  # learning rate of the actor (BEAR code)
-    critic_lr: float = 1e-3  # learning rate of the critics (BEAR code: 3e-4, for far more updates)
+    hidden_dim: PositiveInt = 64  # H, units in each of the two hidden layers of actor and critics
+    batch_size: PositiveInt = 256  # B, transitions in a mini-batch (BEAR code)
+    gamma: Share = 0.99  # discount a step (BEAR code)
+    tau: Share = 0.005  # rate of the Polyak targets (BEAR code)
+    lmbda: Share = 0.75  # lambda, share of the smaller target critic in a target (BEAR code)
+    num_candidates: PositiveInt = 10  # N, Algorithm 1's p: a target takes the best of them (BEAR)
+    actor_lr: NonNegativeFloat = 1e-4  # learning rate of the actor (BEAR code)
+    critic_lr: NonNegativeFloat = 1e-3  # of the critics (BEAR code: 3e-4, for far more updates)
 
-    def __post_init__(self):
+    @pydantic.model_validator(mode="wrap")
+    @classmethod
+    def check(cls, values, make):
         """Raises InputError for a value of another type than declared, or out of its range."""
-        ranges = {"seed": (0, 2**32 - 1), "expert_seed": (0, 2**32 - 1)}
-        ranges |= {"gamma": (0, 1), "tau": (0, 1), "lmbda": (0, 1), "dropout": (0.01, 0.99)}
-        for field in fields(self):
-            value = getattr(self, field.name)
-            flag = f"--{field.name.replace('_', '-')} {value!r}"
-            try:
-                typeguard.check_type(value, field.type)
-            except typeguard.TypeCheckError:
-                expected = inspect.formatannotation(field.type)
-                raise InputError(f"{flag}: must be {expected}") from None
-            low, high = ranges.get(field.name, (1 if field.type is int else 0, 1e9))
-            if isinstance(value, int | float) and not low <= value <= high:
-                raise InputError(f"{flag}: must be from {low} to {high:.10g}")
+        try:
+            return make(values)
+        except pydantic.ValidationError as error:
+            wrong = error.errors()[0]
+            raise InputError(f"--{wrong['loc'][0]} {wrong['input']!r}: {wrong['msg']}") from None
 
 
 class StackedLinear(nn.Module):
