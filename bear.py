@@ -3,7 +3,7 @@
 # dependencies = [
 #     "torch==2.13.0", "numpy==2.4.6", "gymnasium[mujoco]==1.4.0", "gymnasium-robotics==1.4.2",
 #     "mujoco==3.2.6", "h5py==3.16.0", "pooch==1.9.0", "pydantic==2.14.3", "tyro==1.0.17",
-#     "tqdm==4.70.1", "tensorboard==2.21.0", "matplotlib==3.11.2",
+#     "tqdm==4.70.1", "tensorboard==2.21.0",
 # ]
 # ///
 """BEAR: offline reinforcement learning that keeps the policy near the actions in the data.
@@ -179,22 +179,18 @@ class Critic(MLP):
 
 
 class Actor(MLP):
-    """Gaussian policy; an action is the tanh of a sample."""
+    """Gaussian policy, which gives mean and log-std; an action is the tanh of a sample."""
 
     def __init__(self, S: int, obs_dim: int, action_dim: int):
         super().__init__((S,), obs_dim, 256, 2 * action_dim)
         self.initialize(last=1e-3)
 
-    def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and log-std before the tanh: (S, B, D) -> (S, B, A) each."""
-        mean, log_std = super().forward(obs).chunk(2, dim=-1)
-        return mean, log_std.clamp(-5, 2)  # authors' code
-
     def sample(self, obs: Tensor, num: int) -> Tensor:
         """Actions before the tanh: (S, B, D) -> (S, B, num, A)."""
-        mean, log_std = self(obs)
+        mean, log_std = self(obs).chunk(2, dim=-1)
+        std = log_std.clamp(-5, 2).exp()  # authors' code
         noise = torch.randn(*obs.shape[:2], num, mean.shape[-1], device=obs.device)
-        return mean.unsqueeze(2) + log_std.exp().unsqueeze(2) * noise
+        return mean.unsqueeze(2) + std.unsqueeze(2) * noise
 
 
 class BehaviorVAE(nn.Module):
@@ -324,9 +320,9 @@ def update(agent: Agent, data: list[Tensor], step: int | Tensor, args: Args) -> 
         torch._foreach_lerp_(targets, networks, args.tau)
 
     metrics = {"vae_loss": vae_loss, "critic_loss": critic_loss, "actor_loss": actor_loss}
-    of_batch = {"mmd": mmd_loss, "target_q": target_q, "policy_q": policy_q}
-    means = {name: value.mean(1) for name, value in of_batch.items()}
-    return metrics | {"alpha": alpha} | means
+    metrics |= {"alpha": alpha, "mmd": mmd_loss.mean(1)}
+    metrics |= {"target_q": target_q.mean(1), "policy_q": policy_q.mean(1)}
+    return metrics
 
 
 def evaluate(agent: Agent, envs: gym.vector.VectorEnv, seed: list[int], num: int) -> np.ndarray:
@@ -661,8 +657,9 @@ def main(args: Args, dataset: dict[str, np.ndarray] | None = None) -> dict:
                 raise FloatingPointError(f"{name} is {values} at update {step}: diverged")
         if evaluating:
             returns = evaluate(agent, envs, [args.seed, step], args.eval_candidates)
-            metrics["score"] = normalized_score(args.env_id, returns).mean(1)
-            metrics |= {"return": returns.mean(1), "return_std": returns.std(1)}
+            scores = normalized_score(args.env_id, returns)
+            metrics |= {"score": scores.mean(1), "return": returns.mean(1)}
+            metrics |= {"return_std": returns.std(1)}
             row = {name: values.tolist() for name, values in metrics.items()}
             history.append({"step": step, "seconds": time.perf_counter() - began, **row})
             (run / "result.json").write_text(json.dumps(result, indent=2))
