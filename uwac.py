@@ -763,36 +763,35 @@ def main(args: Args, dataset: dict[str, np.ndarray] | None = None) -> dict:
         f" {args.total_steps} updates done; --resume {run} goes on from the last evaluation"
     )
     writer = SummaryWriter(run, purge_step=done + 1)
-    writer.add_text("args", json.dumps(vars(args)))
     bar = tqdm(initial=done, total=args.total_steps, unit=" updates", mininterval=10)
     began = time.perf_counter() - seconds
-    for step in range(done + 1, args.total_steps + 1):
-        metrics = update(agent, data, step, args)
-        bar.update()
-        evaluating = step % args.eval_every == 0 or step == args.total_steps
-        if not evaluating and step % args.log_every != 0:
-            continue
-        metrics = {name: value.numpy(force=True) for name, value in metrics.items()}  # (S,) each
-        for name, values in metrics.items():
-            if not np.isfinite(values).all():
-                raise FloatingPointError(f"{name} is {values} at update {step}: diverged")
-        if evaluating:
-            returns = evaluate(agent, envs, [args.seed, step], args.eval_candidates)
-            scores = normalized_score(args.env_id, returns)
-            metrics |= {"score": scores.mean(1), "return": returns.mean(1)}
-            metrics |= {"return_std": returns.std(1)}
-            metrics["ood_auroc"] = ood_auroc(agent, data, args)
-            row = {name: values.tolist() for name, values in metrics.items()}
-            history.append({"step": step, "seconds": time.perf_counter() - began, **row})
-            (run / "result.json").write_text(json.dumps(result, indent=2))
-            save_checkpoint(run, agent, args, history)
-        for name, values in metrics.items():
-            for seed, value in enumerate(values):
-                writer.add_scalar(f"{name}/seed-{seed}", value, step)
-        means = ", ".join(f"{name} {values.mean():.3g}" for name, values in metrics.items())
-        bar.write(f"{bar}: {means}")
-    bar.close()
-    writer.close()
+    with writer, bar:
+        writer.add_text("args", json.dumps(vars(args)))
+        for step in range(done + 1, args.total_steps + 1):
+            metrics = update(agent, data, step, args)
+            bar.update()
+            evaluating = step % args.eval_every == 0 or step == args.total_steps
+            if not evaluating and step % args.log_every != 0:
+                continue
+            metrics = {name: value.numpy(force=True) for name, value in metrics.items()}  # (S,)
+            for name, values in metrics.items():
+                if not np.isfinite(values).all():
+                    raise FloatingPointError(f"{name} is {values} at update {step}: diverged")
+            if evaluating:
+                returns = evaluate(agent, envs, [args.seed, step], args.eval_candidates)
+                scores = normalized_score(args.env_id, returns)
+                metrics |= {"score": scores.mean(1)}
+                metrics |= {"return": returns.mean(1), "return_std": returns.std(1)}
+                metrics["ood_auroc"] = ood_auroc(agent, data, args)
+                row = {name: values.tolist() for name, values in metrics.items()}
+                history.append({"step": step, "seconds": time.perf_counter() - began, **row})
+                (run / "result.json").write_text(json.dumps(result, indent=2))
+                save_checkpoint(run, agent, args, history)
+            for name, values in metrics.items():
+                for seed, value in enumerate(values):
+                    writer.add_scalar(f"{name}/seed-{seed}", value, step)
+            means = ", ".join(f"{name} {values.mean():.3g}" for name, values in metrics.items())
+            bar.write(f"{bar}: {means}")
     return result
 
 
