@@ -20,14 +20,10 @@ torch.set_num_threads(1)  # the tensors are small, and threads only wait for eac
 
 
 @pytest.fixture(autouse=True)
-def each_test_by_itself(monkeypatch):
-    """Seeded, not taken for a notebook after the test of one, with this process's SIGTERM."""
+def each_test_by_itself():
+    """Seeded, and stopped by Ctrl-C, which a shell's background ignores."""
     torch.manual_seed(0)
-    monkeypatch.delitem(sys.modules, "ipykernel", raising=False)
-    handler = signal.getsignal(signal.SIGTERM)
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in a shell's background
-    yield
-    signal.signal(signal.SIGTERM, handler)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(params=[bear, uwac], ids=["bear", "uwac"])
@@ -65,16 +61,12 @@ def scalars(run):
 
 
 class Point(gym.Env):
-    """A small environment of one's own: nothing happens in 5 steps, at 40 pictures a second."""
+    """A small environment of one's own: nothing happens in 5 steps."""
 
-    metadata = {"render_modes": ["rgb_array"], "render_fps": 40}
     observation_space = gym.spaces.Box(-9, 9, (3,), np.float32)
     action_space = gym.spaces.Box(-2, 2, (2,), np.float32)
     at_step = {}  # what a test has happen at the n-th step of all
     steps = 0
-
-    def __init__(self, render_mode=None):
-        self.render_mode = render_mode
 
     def reset(self, seed=None, options=None):
         super().reset(seed=seed)
@@ -85,9 +77,6 @@ class Point(gym.Env):
         Point.steps += 1
         Point.at_step.get(Point.steps, lambda: None)()
         return self.obs, float(self.obs @ self.obs + action @ action), False, False, {}
-
-    def render(self):
-        return np.full((64, 64, 3), Point.steps % 256, np.uint8)
 
 
 gym.register("Point-v0", Point, max_episode_steps=5)

@@ -1,6 +1,6 @@
-"""The seven environments are D4RL's: its reference scores, its episodes, its engine's steps, its experts' scores.
+"""The seven environments are D4RL's: its reference scores, episodes, steps and experts' scores.
 
-The files in golden/ hold numbers of D4RL's own stack, gym 0.23.1, mujoco-py 2.1.2.14 and MuJoCo 2.1.0:
+The files in golden/ hold numbers of D4RL's stack, gym 0.23.1, mujoco-py 2.1.2.14, MuJoCo 2.1.0:
 d4rl_hands.npz      two whole episodes a hand, 0 of random actions and 1 of D4RL's expert
 walkers_mujoco210.npz   300 single environment steps a walker, under random actions
 """
@@ -32,7 +32,7 @@ def empty_folder(tmp_path, monkeypatch):
 def make_env(script, task):
     """One environment of a task, (env, its simulation)."""
     gym_id, max_steps, _, _ = script.ENVIRONMENTS[task]
-    env = script.make_env(gym_id, max_steps)
+    env = script.make_env(gym_id, max_episode_steps=max_steps)
     return env, env.unwrapped
 
 
