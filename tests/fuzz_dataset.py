@@ -11,10 +11,7 @@ more than 10 s. Not on Windows (fork).
 
 import argparse
 import collections
-import contextlib
-import io
 import multiprocessing
-import signal
 import sys
 import tempfile
 import zlib
@@ -169,25 +166,22 @@ def same_as_h5py(path, arrays):
 
 
 def load(script, path, expected):
-    """(loaded or refused, what is wrong or '', message)."""
-    message = ""
-    outcome = LOADED
+    """What becomes of a file, and why."""
     try:
-        with contextlib.redirect_stderr(io.StringIO()):
-            arrays, _ = script.read_file(path)
-            script.to_transitions(arrays, OBS_DIM, ACTION_DIM, MAX_STEPS, str(path))
+        arrays, _ = script.read_file(path)
+        script.to_transitions(arrays, OBS_DIM, ACTION_DIM, MAX_STEPS, str(path))
+        outcome, message = LOADED, "no message"
     except script.InputError as error:
-        message = str(error)
-        outcome = REFUSED
+        outcome, message = REFUSED, str(error)
     except BaseException as error:  # whatever it is, it is the finding
-        return "died", f"crash: raises {error!r}", ""
+        return "crash", f"raises {error!r}"
     if expected not in (EITHER, outcome):
-        return outcome, f"wrong: {outcome}, should be {expected}", message
+        return "wrong", f"{outcome}, should be {expected}: {message}"
     if outcome == LOADED and not same_as_h5py(path, arrays):
-        return outcome, "wrong: not what the file holds", message
+        return "wrong", "not what the file holds"
     if outcome == REFUSED and not (message.startswith(f"{path}: ") and message.isprintable()):
-        return outcome, "wrong: not one line that begins with the path", message
-    return outcome, "", message
+        return "wrong", f"not one line that begins with the path: {message}"
+    return outcome, message
 
 
 def work(pipe, script, seed, case, folder):
@@ -205,13 +199,12 @@ def run_case(script, seed, case):
         worker = context.Process(target=work, args=(theirs, script, seed, case, folder))
         worker.start()
         worker.join(SECONDS)
-        if worker.is_alive():
-            worker.kill()
-            worker.join()
-            return "died", f"hang: takes more than {SECONDS} s", ""
-    if worker.exitcode < 0:
-        return "died", f"crash: {signal.Signals(-worker.exitcode).name}", ""
-    return mine.recv() if mine.poll() else ("died", "crash: no result", "")
+        hangs = worker.is_alive()
+        worker.kill()
+        worker.join()
+    if hangs:
+        return "hang", f"takes more than {SECONDS} s"
+    return mine.recv() if mine.poll() else ("crash", f"exit code {worker.exitcode}")
 
 
 def main():
@@ -220,20 +213,17 @@ def main():
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--case", type=int, help="only this one, with its message")
     args = parser.parse_args()
-    cases = range(args.cases) if args.case is None else [args.case]
     table = collections.Counter(crash=0, hang=0, wrong=0)
-    for case in cases:
-        outcome, failure, message = run_case(uwac, args.seed, case)
-        kind = list(KINDS)[case % len(KINDS)]
-        table[failure.split(":")[0] or outcome] += 1
-        if failure:
-            print(f"{kind}: {failure} (--seed {args.seed} --case {case})", flush=True)
-        if args.case is not None:
-            print(f"{kind}: {outcome}, {message or 'no message'}")
+    for case in range(args.cases) if args.case is None else [args.case]:
+        outcome, message = run_case(uwac, args.seed, case)
+        table[outcome] += 1
+        if outcome not in (LOADED, REFUSED) or args.case is not None:
+            kind = list(KINDS)[case % len(KINDS)]
+            print(f"--seed {args.seed} --case {case}, {kind}: {outcome}, {message}", flush=True)
     counts = [f"{count} {name}" for name, count in table.items()]
     print(f"{len(KINDS)} kinds: {', '.join(counts)}")
-    sys.exit(1 if table["crash"] + table["hang"] + table["wrong"] else 0)
+    return table["crash"] + table["hang"] + table["wrong"] > 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

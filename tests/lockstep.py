@@ -46,12 +46,8 @@ NETWORKS = {  # names in an agent: names in a file, of twin critics two
     "vae.decoder": ["decoder"],
     "log_alpha": ["log_alpha"],  # a network of one weight
 }
-UWAC_AS_BEAR = {
-    "weighting": "none",
-    "dropout": 0.0,
-    "spectral_norm": False,
-    "variance": "analytic",
-}
+UWAC_AS_BEAR = {"weighting": "none", "dropout": 0.0, "spectral_norm": False}
+UWAC_AS_BEAR |= {"variance": "analytic"}
 
 
 def read(path: Path) -> tuple[dict[str, Tensor], dict]:

@@ -36,6 +36,21 @@ def make_env(script, task):
     return env, env.unwrapped
 
 
+SIZES = {"hopper": (11, 3, 1000), "halfcheetah": (17, 6, 1000), "walker2d": (17, 6, 1000)}
+SIZES |= {"pen": (45, 24, 100), "hammer": (46, 26, 200), "door": (39, 28, 200)}
+SIZES |= {"relocate": (39, 30, 200)}
+
+
+@pytest.mark.parametrize("task", SIZES)
+def test_sizes_and_step_limits(task):
+    """Observations, actions, which are in [-1, 1], and the most steps of an episode."""
+    envs = uwac.make_envs(f"{task}-expert", 1)
+    space = envs.single_action_space
+    sizes = envs.single_observation_space.shape + space.shape
+    assert (*sizes, envs.envs[0].get_wrapper_attr("_max_episode_steps")) == SIZES[task]
+    assert (space.low == -1).all() and (space.high == 1).all()
+
+
 def play(env, act):
     """Return of an episode under act(obs, step)."""
     obs, _ = env.reset()

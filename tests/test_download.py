@@ -20,17 +20,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         self.server.asked.append(self.path)
         kind = self.path.split("/")[1]
-        data = DEMO.read_bytes()
-        if kind == "missing":
-            return self.send_error(404)
-        if kind == "html":
-            data = b"<html><body>Please sign in to the wireless network</body></html>"
-        self.send_response(200)
+        data = b"<html>Please sign in</html>" if kind == "html" else DEMO.read_bytes()
+        self.send_response(404 if kind == "missing" else 200)
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
-        if kind == "cut":
-            data = data[: len(data) // 2]
-        self.wfile.write(data)
+        self.wfile.write(data[: len(data) // 2] if kind == "cut" else data)
 
     def log_message(self, *args):
         pass
@@ -38,13 +32,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def server():
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.asked = []
-    server.address = f"http://127.0.0.1:{server.server_port}"
-    threading.Thread(target=server.serve_forever, args=(0.02,)).start()
-    yield server
-    server.shutdown()
-    server.server_close()
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        server.asked = []
+        server.address = f"http://127.0.0.1:{server.server_port}"
+        threading.Thread(target=server.serve_forever, args=(0.02,)).start()
+        yield server
+        server.shutdown()
 
 
 @pytest.fixture

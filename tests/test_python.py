@@ -3,30 +3,12 @@
 import json
 import re
 import shutil
-import threading
 
 import gymnasium as gym
 import nbclient
 import nbformat
 import numpy as np
 from conftest import ROOT, short
-
-
-def test_twice_in_a_process_the_second_time_in_a_thread(script, points):
-    """The same arguments, the same numbers."""
-    histories = []
-
-    def run(name):
-        result = script.main(short(script, run_dir=name))
-        for row in result["history"]:
-            del row["seconds"]
-        histories.append(result["history"])
-
-    run("one")
-    thread = threading.Thread(target=run, args=["two"])
-    thread.start()
-    thread.join()
-    assert len(histories) == 2 and histories[0] == histories[1]
 
 
 def test_data_of_a_random_policy_in_pendulum(script, tmp_path, monkeypatch):
