@@ -8,8 +8,6 @@ import numpy as np
 import pytest
 from conftest import ROOT
 
-OBS_DIM, ACTION_DIM = 3, 2
-
 
 def steps(n, terminals=(), timeouts=None):
     """n steps of D4RL's arrays in which every number tells its row."""
@@ -26,7 +24,7 @@ def steps(n, terminals=(), timeouts=None):
 
 
 def convert(script, data, max_steps=100):
-    return script.to_transitions(data, OBS_DIM, ACTION_DIM, max_steps, "here")
+    return script.to_transitions(data, 3, 2, max_steps, "here")
 
 
 def rows_kept(script, data, max_steps=100):
@@ -63,13 +61,10 @@ def test_without_timeouts_episodes_end_at_the_step_limit(script):
 
 def test_columns_lists_and_other_types_are_taken(script):
     plain = steps(9, terminals=[5], timeouts=[2])
-    other = {
-        "observations": plain["observations"].tolist(),
-        "actions": plain["actions"].astype(float),
-        "rewards": plain["rewards"][:, None],
-        "terminals": plain["terminals"][:, None].astype(float),
-        "timeouts": plain["timeouts"].astype(np.uint8),
-    }
+    other = {name: array.astype(float) for name, array in plain.items()}
+    other["observations"] = plain["observations"].tolist()
+    other["rewards"] = plain["rewards"][:, None]
+    other["timeouts"] = plain["timeouts"].astype(np.uint8)
     for array, expected in zip(convert(script, other), convert(script, plain), strict=True):
         np.testing.assert_array_equal(array, expected)
 
@@ -145,23 +140,18 @@ def test_files_of_the_papers_27_tasks(script):
 
 def test_where_a_file_is_looked_for(script, tmp_path, monkeypatch):
     """dataset_path, data/ beside the script, the cache, a rebuilt set there: the places are filled
-    from the last to the first. Version 0 if none is given, for which no rebuilt set stands in."""
+    from the last to the first. Version 0 if none is given."""
     monkeypatch.setattr(script, "__file__", str(tmp_path / "script.py"))
     monkeypatch.delenv("D4RL_DATASET_DIR", raising=False)  # which test_download.py sets
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setattr(script, "D4RL", "http://127.0.0.1:9/")
     name = "door-v0_demos_clipped.hdf5"
     cache = tmp_path / ".d4rl" / "datasets"
-    rebuilt = cache / "door-human-rebuilt.hdf5"
-    cached = cache / name
+    rebuilt, cached = cache / "door-human-rebuilt.hdf5", cache / name
     beside = tmp_path / "data" / name
     for place in (rebuilt, cached, beside):
         place.parent.mkdir(parents=True, exist_ok=True)
         place.touch()
         assert script.find_dataset("door-human", None) == place
-        if place == rebuilt:
-            with pytest.raises(script.InputError, match="cannot be fetched"):
-                script.find_dataset("door-human-v0", None)
     assert script.find_dataset("door-human-v0", None) == beside
     assert script.find_dataset("Pendulum-v1", "own.hdf5") == Path("own.hdf5")
 

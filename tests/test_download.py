@@ -2,15 +2,12 @@
 
 import http.server
 import threading
-from pathlib import Path
 
 import pytest
+from conftest import ROOT
 
-import bear
-
-DEMO = Path(bear.__file__).parent / "data" / "door-demo.hdf5"
-NAME = "door-v0_demos_clipped.hdf5"
-FILE = f"hand_dapg/{NAME}"
+DEMO = (ROOT / "data" / "door-demo.hdf5").read_bytes()
+FILE = "hand_dapg/door-v0_demos_clipped.hdf5"
 FAULTS = [("missing", "404"), ("cut", "IncompleteRead"), ("html", "not an HDF5 file")]
 
 
@@ -18,9 +15,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
     """GET /good/... and its misbehaving kin."""
 
     def do_GET(self):
-        self.server.asked.append(self.path)
         kind = self.path.split("/")[1]
-        data = b"<html>Please sign in</html>" if kind == "html" else DEMO.read_bytes()
+        data = b"<html>Please sign in</html>" if kind == "html" else DEMO
         self.send_response(404 if kind == "missing" else 200)
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
@@ -33,10 +29,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
 @pytest.fixture
 def server():
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        server.asked = []
-        server.address = f"http://127.0.0.1:{server.server_port}"
         threading.Thread(target=server.serve_forever, args=(0.02,)).start()
-        yield server
+        yield f"http://127.0.0.1:{server.server_port}"
         server.shutdown()
 
 
@@ -48,26 +42,24 @@ def cache(tmp_path, monkeypatch):
 
 def test_a_file_is_downloaded_once(script, server, cache, monkeypatch):
     """By D4RL's name for it; nothing but the file is left."""
-    monkeypatch.setattr(script, "D4RL", f"{server.address}/good/")
-    assert script.find_dataset("door-human", None) == cache / NAME
-    assert script.find_dataset("door-human", None) == cache / NAME
-    assert server.asked == [f"/good/{FILE}"]
-    assert (cache / NAME).read_bytes() == DEMO.read_bytes()
-    assert list(cache.iterdir()) == [cache / NAME]
+    for kind in ("good", "missing"):
+        monkeypatch.setattr(script, "D4RL", f"{server}/{kind}/")
+        path = script.find_dataset("door-human", None)
+        assert path == cache / "door-v0_demos_clipped.hdf5"
+    assert path.read_bytes() == DEMO
+    assert list(cache.iterdir()) == [path]
 
 
 @pytest.mark.parametrize("kind, says", FAULTS)
 def test_what_does_not_arrive(script, server, cache, monkeypatch, kind, says):
-    """One line names address, folder and what needs no network; what was there stays, alone."""
-    monkeypatch.setattr(script, "D4RL", f"{server.address}/{kind}/")
-    cache.mkdir()
-    (cache / "other.hdf5").touch()
+    """One line names address, folder and what needs no network; nothing is left."""
+    monkeypatch.setattr(script, "D4RL", f"{server}/{kind}/")
     with pytest.raises(script.InputError, match=says) as error:
         script.find_dataset("door-human", None)
     message = str(error.value)
-    assert f"{server.address}/{kind}/{FILE} cannot be fetched into {cache}" in message
+    assert f"{server}/{kind}/{FILE} cannot be fetched into {cache}" in message
     assert "door-demo needs no download" in message and "\n" not in message
-    assert list(cache.iterdir()) == [cache / "other.hdf5"]
+    assert list(cache.iterdir()) == []
 
 
 def test_a_cache_folder_that_cannot_be(script, tmp_path, monkeypatch):
