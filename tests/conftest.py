@@ -61,12 +61,16 @@ def scalars(run):
 
 
 class Point(gym.Env):
-    """A small environment of one's own: nothing happens in 5 steps."""
+    """A small environment of one's own: nothing happens in 5 steps, at 40 pictures a second."""
 
+    metadata = {"render_modes": ["rgb_array"], "render_fps": 40}
     observation_space = gym.spaces.Box(-9, 9, (3,), np.float32)
     action_space = gym.spaces.Box(-2, 2, (2,), np.float32)
     at_step = {}  # what a test has happen at the n-th step of all
     steps = 0
+
+    def __init__(self, render_mode=None):
+        self.render_mode = render_mode
 
     def reset(self, seed=None, options=None):
         super().reset(seed=seed)
@@ -77,6 +81,9 @@ class Point(gym.Env):
         Point.steps += 1
         Point.at_step.get(Point.steps, lambda: None)()
         return self.obs, float(self.obs @ self.obs + action @ action), False, False, {}
+
+    def render(self):
+        return np.full((64, 64, 3), Point.steps % 256, np.uint8)
 
 
 gym.register("Point-v0", Point, max_episode_steps=5)
@@ -98,10 +105,7 @@ def short(script, **changes):
 
 def words(script, **changes):
     """`short` as a command line."""
-    flags = []
-    for name, value in settings(script, **changes).items():
-        flags.append(f"--{name.replace('_', '-')} {value}")
-    return " ".join(flags)
+    return " ".join(f"--{name} {value}" for name, value in settings(script, **changes).items())
 
 
 @pytest.fixture

@@ -3,12 +3,11 @@ the limits of alpha, every argument; and that it learns."""
 
 import copy
 import dataclasses
-from contextlib import contextmanager
-from unittest import mock
 
 import numpy as np
 import pytest
 import torch
+from lockstep import drawing
 from torch.testing import assert_close
 
 import bear
@@ -54,32 +53,6 @@ def trained(**changes):
     args, agent = small(uwac, **changes)
     uwac.update(agent, data, 1, args)
     return uwac.update(agent, data, 2, args)
-
-
-@contextmanager
-def drawing(source):
-    """Torch's random numbers are source(torch.rand or torch.randn, shape)."""
-    rand, randn = torch.rand, torch.randn
-
-    def uniform(*shape, **_):
-        return source(rand, shape)
-
-    def normal(*shape, **_):
-        return source(randn, shape)
-
-    def normal_like(x):
-        return source(randn, x.shape)
-
-    def integers(high, shape, **_):
-        return (source(rand, shape) * high).long()
-
-    def dropout(x, p):
-        return x * (source(rand, x.shape) >= p) / (1 - p)
-
-    patched = {"rand": uniform, "randn": normal, "randn_like": normal_like, "randint": integers}
-    with mock.patch.multiple(torch, **patched):
-        with mock.patch("torch.nn.functional.dropout", dropout):
-            yield
 
 
 def share(stack, k, shape):
