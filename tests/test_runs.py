@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import ROOT, command_line, short, words
+from conftest import ROOT, command_line, scalars, short, words
 
 import uwac
 
@@ -43,6 +43,26 @@ def test_what_a_run_leaves(script):
     assert (low, high) == (-56.512833, 2880.5693087298737)
     for row in history:
         assert row["score"] == pytest.approx(100 * (np.array(row["return"]) - low) / (high - low))
+
+
+def test_lines_and_tensorboard(script, capsys):
+    """Both at every log and evaluation; the curves are each seed's."""
+    result = script.main(short(script, num_seeds=2, lmbda=0.625))
+    first, *lines = capsys.readouterr().out.splitlines()
+    assert first.startswith(f"{script.SCRIPT}: 40 transitions of points.hdf5, on {script.DEVICE}; ")
+    steps = [re.search(r" (\d)/6 \[.* updates.*\]: vae_loss \S+, ", line)[1] for line in lines]
+    assert steps == ["2", "3", "4", "6"]
+    assert ["score" in line for line in lines] == [False, True, False, True]
+    (log,) = RUN.glob("events.*")
+    assert b"0.625" in log.read_bytes()
+    curves = scalars(RUN)
+    row = result["history"][-1]
+    for name in set(row) - {"step", "seconds"}:
+        of_evaluations = name in ("score", "return", "return_std", "ood_auroc")
+        for seed in (0, 1):
+            curve = curves[f"{name}/seed-{seed}"]
+            assert list(curve) == ([3, 6] if of_evaluations else [2, 3, 4, 6])
+            assert curve[6] == pytest.approx(row[name][seed], rel=1e-5)
 
 
 def test_the_folder_of_a_run(monkeypatch, capsys):
