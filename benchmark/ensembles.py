@@ -11,35 +11,32 @@ neither). The arguments are uwac.py's, of which --variance and --passes do nothi
 
 import functools
 import sys
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 from unittest import mock
 
+import pydantic
 import torch
 import tyro
+from pydantic import Field
 from torch import Tensor
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
 
 import uwac
 from uwac import update as algorithm_1
 
 
-@dataclass
+@pydantic.dataclasses.dataclass
 class Members:
     members: Literal["ensemble", "rem"] = "ensemble"  # how members make a critic
-    ensemble_size: int = 10  # K (ours)
+    ensemble_size: Annotated[int, Field(ge=2)] = 10  # K (ours)
 
 
-@dataclass
+@pydantic.dataclasses.dataclass
 class Args(uwac.Args, Members):  # Members first among the fields: a run keeps them on --resume
-    dropout: float = 0.0  # members differ without it
-
-    def __post_init__(self):
-        super().__post_init__()
-        if self.ensemble_size < 2:
-            raise uwac.InputError(f"--ensemble-size {self.ensemble_size}: must be at least 2")
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0  # members differ without it
 
 
 class Critic(uwac.Critic):
@@ -89,16 +86,25 @@ def uncertainty(critic: Critic, obs: Tensor, action: Tensor, args: Args) -> Tens
     return critic.q_of_members(obs, action).var(1).sum(0)
 
 
-def main(args: Args) -> dict:
-    """uwac.main with what stands here in place of uwac.py's."""
-    ours = {"Args": Args, "Agent": Agent, "update": update, "uncertainty": uncertainty}
-    with mock.patch.multiple(uwac, SCRIPT="ensembles", **ours):
-        return uwac.main(args)
+GIT_LOG = f"git -C '{ROOT}' log -1 --format=%H uwac.py benchmark/ensembles.py 2>/dev/null"
+in_uwac = mock.patch.multiple(  # what stands here, in place of uwac.py's
+    uwac,
+    SCRIPT="ensembles",
+    GIT_LOG=GIT_LOG,
+    Args=Args,
+    Agent=Agent,
+    update=update,
+    uncertainty=uncertainty,
+)
+main = in_uwac(uwac.main)
+load_checkpoint = in_uwac(uwac.load_checkpoint)
 
 
 if __name__ == "__main__":
     try:
         main(tyro.cli(Args))
-    except (uwac.InputError, FloatingPointError) as error:
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except (uwac.InputError, FloatingPointError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
-        sys.exit(3 if isinstance(error, FloatingPointError) else 2)
+        sys.exit({uwac.InputError: 2, FloatingPointError: 3}.get(type(error), 1))

@@ -1,19 +1,52 @@
-"""Part of gpu.sh: how far runs with and without a CUDA graph are apart.
+"""Parts of gpu.sh: bear.py or uwac.py with an update as one CUDA graph, and whether that agrees.
 
-    python benchmark/gpu.py FOLDER
+    python benchmark/gpu.py uwac.py --env-id door-human --variance analytic
+    python benchmark/gpu.py compare FOLDER
 
-compares FOLDER/VERSION-eager with FOLDER/VERSION-graph of each version, writes the largest relative
-difference of each metric over all evaluations into FOLDER.json, and exits with 1 if one is over 1%.
+The first takes the script's own arguments, --resume too. The second compares FOLDER/VERSION-eager
+with FOLDER/VERSION-graph of each version, writes the largest relative difference of each metric
+over all evaluations into FOLDER.json, and exits with 1 if one is over 1%.
 """
 
+import functools
 import json
 import sys
 from pathlib import Path
 
 import numpy as np
+import torch
+import tyro
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+import bear
+import uwac
 
 TOLERANCE = 0.01
 OF_EPISODES = ("score", "return", "return_std", "ood_auroc")  # may tip over by the least bit
+
+
+def as_graph(update):
+    """A script's `update` as one launch, recorded in its first calls, for one agent."""
+    if uwac.DEVICE != "cuda":
+        raise uwac.InputError("a CUDA graph needs a GPU, and there is none")
+    with uwac.input_errors("CUDA graphs need tensordict (pip install tensordict==0.15.3)"):
+        from tensordict.nn import CudaGraphModule
+    graph = None
+
+    def launch(agent, data, step, args):
+        nonlocal graph
+        if graph is None:
+            graph = CudaGraphModule(functools.partial(update, agent, data, args=args))
+        return graph(torch.full((), step, device=uwac.DEVICE))
+
+    return launch
+
+
+def train(script, words: list[str]) -> None:
+    """The script's command line, with its updates as a graph."""
+    args = tyro.cli(script.Args, args=words)
+    script.update = as_graph(script.update)
+    script.main(args)
 
 
 def differences(eager: list[dict], graph: list[dict]) -> dict[str, float]:
@@ -26,7 +59,8 @@ def differences(eager: list[dict], graph: list[dict]) -> dict[str, float]:
     return found
 
 
-def main(folder: Path) -> int:
+def compare(folder: Path) -> int:
+    """The exit code."""
     found = {}
     for path in sorted(folder.glob("*-eager")):
         version = path.name.removesuffix("-eager")
@@ -40,4 +74,14 @@ def main(folder: Path) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
+    sys.stdout.reconfigure(line_buffering=True)  # a redirected log shows each line at once
+    scripts = {"bear.py": bear, "uwac.py": uwac}
+    name, *words = sys.argv[1:]
+    if name == "compare":
+        sys.exit(compare(Path(*words)))
+    try:
+        train(scripts[name], words)
+    except (bear.InputError, uwac.InputError, FloatingPointError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        codes = {bear.InputError: 2, uwac.InputError: 2, FloatingPointError: 3}
+        sys.exit(codes.get(type(error), 1))

@@ -11,13 +11,15 @@
 #         ENV_ID=door-demo DATA=data/door-demo.hdf5 bash benchmark/gpu.sh runs/rehearsal
 #
 # It needs no network: carry door-human's file (DATA) and, beside PyTorch >= 2.11 for CUDA and its
-# NumPy, these wheels (Python 3.12, manylinux; MB), 61 MB in all:
+# NumPy, these wheels (Python 3.12, manylinux; MB), 64 MB in all:
 #   gymnasium 1.4.0 (0.5), gymnasium-robotics 1.4.2 (26.2), mujoco 3.2.6 (6.5), h5py 3.16.0 (5.4),
-#   matplotlib 3.11.2 (9.9), tensorboard 2.21.0 (5.5), pyopengl 3.1.10 (3.2),
-#   tensordict 0.15.3 (0.9), pettingzoo 1.27.0 (0.7), pytest 9.2.0 (0.4), imageio 2.38.1 (0.3),
-#   glfw 2.11.0 (0.2), tyro 1.0.17, etils 1.15.0 (0.2 each), absl-py 2.5.1, jinja2 3.1.6,
-#   platformdirs 4.14.7, tqdm 4.70.1, requests 2.34.2, pooch 1.9.0 (0.1 each), typeguard 4.6.0,
-#   docstring-parser 0.18.0, cloudpickle 3.1.2, pyvers 0.2.3, farama-notifications 0.0.6;
+#   matplotlib 3.11.2 (9.9, for speed.py's figure), tensorboard 2.21.0 (5.5), pyopengl 3.1.10 (3.2),
+#   pydantic-core 2.50.4 (2.3), pydantic 2.14.3 (0.5), tensordict 0.15.3 (0.9),
+#   pettingzoo 1.27.0 (0.7), pytest 9.2.0 (0.4), imageio 2.38.1 (0.3), glfw 2.11.0 (0.2),
+#   tyro 1.0.17, etils 1.15.0 (0.2 each), absl-py 2.5.1, jinja2 3.1.6, platformdirs 4.14.7,
+#   tqdm 4.70.1, requests 2.34.2, pooch 1.9.0 (0.1 each), typeguard 4.6.0 (tyro's),
+#   docstring-parser 0.18.0, annotated-types 0.8.0, typing-inspection 0.4.5, cloudpickle 3.1.2,
+#   pyvers 0.2.3, farama-notifications 0.0.6;
 # and what requests, matplotlib and tensorboard need, where it is not there: grpcio, pillow, ...
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -26,7 +28,7 @@ mkdir -p "$folder/train"
 env_id=${ENV_ID:-door-human}
 data=${DATA:+--dataset-path $DATA}
 precision=${PRECISION:-high}
-graph=--cuda-graph
+graph=benchmark/gpu.py  # runs a script with its updates as a CUDA graph
 python -c 'import sys, torch; sys.exit(not torch.cuda.is_available())' || graph=
 echo "graph: ${graph:-none, for want of a GPU}"
 
@@ -45,15 +47,15 @@ agree() {  # runs with a graph and without, from the same seed, give the same nu
     for words in bear "uwac --variance analytic" "uwac --variance mc"; do
         set -- $words
         for kind in eager graph; do
-            local flag=
-            [ $kind = graph ] && flag=$graph
-            python "$1.py" "${@:2}" $flag --env-id door-demo --dataset-path data/door-demo.hdf5 \
+            local program=
+            [ $kind = graph ] && program=$graph
+            python $program "$1.py" "${@:2}" --env-id door-demo --dataset-path data/door-demo.hdf5 \
                 --run-dir "$folder/agree/$1${3:+-$3}-$kind" --matmul-precision highest \
                 --batch-size 64 --warmup-steps 10 --total-steps 40 --eval-every 20 \
                 --eval-episodes 1 --eval-candidates 10 || return
         done
     done
-    python benchmark/gpu.py "$folder/agree"
+    python benchmark/gpu.py compare "$folder/agree"
 }
 
 train() {  # both at once, on the same GPU
@@ -61,7 +63,7 @@ train() {  # both at once, on the same GPU
         set -- $words
         local run=$folder/train/$1 where=--run-dir
         [ -d "$run" ] && where=--resume
-        python "$1.py" --env-id "$env_id" $data --num-seeds "${SEEDS:-5}" "${@:2}" $use_graph \
+        python $use_graph "$1.py" --env-id "$env_id" $data --num-seeds "${SEEDS:-5}" "${@:2}" \
             --matmul-precision "$precision" --total-steps "${STEPS:-500000}" $where "$run" &
     done
     wait
@@ -72,7 +74,7 @@ export folder graph env_id data precision
 part tests "${TESTS:-120}" python -m pytest tests/test_gpu.py
 part agree "${AGREE:-180}" bash -c agree && use_graph=$graph
 export use_graph=${use_graph:-}
-for flag in "" $graph; do
+for flag in "" ${graph:+--cuda-graph}; do
     part "speed$flag" "${SPEED:-600}" python benchmark/speed.py --groups ${MEASURE:-num_seeds} \
         --rounds "${ROUNDS:-5}" --matmul-precision "$precision" --folder "$folder" $flag
 done

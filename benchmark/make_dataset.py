@@ -74,7 +74,7 @@ class Args:
 
 def make_env(gym_id: str) -> gym.Env:
     _, max_steps, *_ = ENVIRONMENTS[TASKS[gym_id]]
-    return uwac.make_env(gym_id, max_steps)
+    return uwac.make_env(gym_id, max_episode_steps=max_steps)
 
 
 def dimensions(gym_id: str) -> tuple[int, int]:
@@ -96,11 +96,12 @@ def load_run(run: Path) -> tuple:
         result = json.loads((run / "result.json").read_text())
         script = result["algorithm"]
         agent, saved = {"bear": bear, "uwac": uwac}[script].load_checkpoint(run)
-        gym_id, *_ = ENVIRONMENTS[result["task"].split("-")[0]]
+        gym_id, *_ = ENVIRONMENTS[saved["args"]["env_id"].split("-")[0]]
         how = saved["args"] | {"data": result["data"]}
         for places, name in ((how, "run_dir"), (how, "dataset_path"), (how["data"], "path")):
             places.pop(name, None)
-    about = f"the actor of {script}.py after {saved['step']} updates with {json.dumps(how)}"
+        step = saved["history"][-1]["step"]
+    about = f"the actor of {script}.py after {step} updates with {json.dumps(how)}"
     return lambda obs: agent.act(obs[None], 1)[0], gym_id, about
 
 

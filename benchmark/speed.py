@@ -46,7 +46,7 @@ class Args:
     seconds: float = 0.5  # that each version updates in a round
     threads: int = 2  # CPU threads of torch
     matmul_precision: str = "high"  # as the scripts'
-    cuda_graph: bool = False  # as the scripts'
+    cuda_graph: bool = False  # an update as one launch (needs tensordict)
     d3rlpy: Path | None = None  # virtual environment with d3rlpy, whose BEAR joins door-human
     folder: Path = Path("runs/speed")  # of speed.json, to which rows are added, and the figure
 
@@ -127,7 +127,7 @@ def time_updates(seconds: float) -> tuple[float, float]:
         launch()
         count += 1
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
-    if uwac.DEVICE.type == "cuda":
+    if uwac.DEVICE == "cuda":
         torch.cuda.synchronize()
         memory = torch.cuda.max_memory_allocated() / 1e6
     return 1000 * (time.perf_counter() - began) / count, memory
@@ -149,7 +149,7 @@ def d3rlpy_timer(args: Args):
 
 def product_rate() -> float:
     """GFLOP/s of a large matrix product, the best of ten."""
-    size = 8192 if uwac.DEVICE.type == "cuda" else 2048
+    size = 8192 if uwac.DEVICE == "cuda" else 2048
     matrix = torch.randn(size, size, device=uwac.DEVICE)
     seconds = timeit.repeat(lambda: (matrix @ matrix)[0, 0].item(), number=1, repeat=10)
     return 2 * size**3 / min(seconds) / 1e9
@@ -217,7 +217,7 @@ def main(args: Args) -> None:
             raise uwac.InputError(f"--groups {group}: there are {', '.join(GROUPS)}")
     settings = {"matmul_precision": args.matmul_precision, "cuda_graph": args.cuda_graph}
     torch.set_num_threads(args.threads)
-    hardware = uwac.describe(uwac.Args(**settings), {})["hardware"]
+    hardware = uwac.hardware()
     torch.set_float32_matmul_precision(args.matmul_precision)
     about = {"hardware": hardware, "threads": args.threads, "torch": torch.__version__, **settings}
     about["date"] = str(date.today())

@@ -54,7 +54,7 @@ def train(args: Args, rate: float, spectral_norm: bool) -> tuple[uwac.Agent, lis
     dims = envs.single_observation_space.shape + envs.single_action_space.shape
     max_steps = envs.envs[0].spec.max_episode_steps
     transitions = uwac.to_transitions(arrays, *dims, max_steps, str(path))
-    data = [torch.as_tensor(array, device=uwac.DEVICE) for array in transitions.values()]
+    data = [torch.as_tensor(array, device=uwac.DEVICE) for array in transitions]
     settings = {"env_id": args.env_id, "batch_size": args.batch_size, "variance": "analytic"}
     settings = uwac.Args(**settings, dropout=rate, spectral_norm=spectral_norm)
     torch.manual_seed(args.seed)
@@ -126,7 +126,7 @@ def main(args: Args) -> None:
     path = args.folder / "variance.json"
     args.folder.mkdir(parents=True, exist_ok=True)
     path.write_text("[]")  # fails now, and not after hours
-    about = {"hardware": uwac.describe(uwac.Args(), {})["hardware"], "torch": torch.__version__}
+    about = {"hardware": uwac.hardware(), "torch": torch.__version__}
     rows = []
     print("| p | spectral norm | actions | estimate | T | RMSE | log-correlation | ms |")
     print("|---|---|---|---|---|---|---|---|")
