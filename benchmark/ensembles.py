@@ -55,7 +55,7 @@ class Critic(uwac.Critic):
         return q.unflatten(1, (K, S))
 
     def forward(self, obs: Tensor, action: Tensor, dropout: float | None = None) -> Tensor:
-        """Q1, Q2, as uwac.Critic. A rate of dropout tells the regression: all that learns by itself,
+        """Q1, Q2, as uwac.Critic. A rate of dropout tells the regression: what learns by itself,
         of an ensemble (2 * K, S, B)."""
         q = self.q_of_members(obs, action, dropout or 0.0)
         if dropout is not None and self.each_learns:

@@ -27,7 +27,7 @@ OF_EPISODES = ("score", "return", "return_std", "ood_auroc")  # may tip over by 
 
 def as_graph(update):
     """A script's `update` as one launch, recorded in its first calls, for one agent."""
-    if uwac.DEVICE != "cuda":
+    if not torch.cuda.is_available():
         raise uwac.InputError("a CUDA graph needs a GPU, and there is none")
     with uwac.input_errors("CUDA graphs need tensordict (pip install tensordict==0.15.3)"):
         from tensordict.nn import CudaGraphModule

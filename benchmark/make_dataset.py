@@ -96,11 +96,10 @@ def load_run(run: Path) -> tuple:
         result = json.loads((run / "result.json").read_text())
         script = result["algorithm"]
         agent, saved = {"bear": bear, "uwac": uwac}[script].load_checkpoint(run)
-        gym_id, *_ = ENVIRONMENTS[saved["args"]["env_id"].split("-")[0]]
-        how = saved["args"] | {"data": result["data"]}
-        for places, name in ((how, "run_dir"), (how, "dataset_path"), (how["data"], "path")):
-            places.pop(name, None)
-        step = saved["history"][-1]["step"]
+        args, step = saved["args"], saved["history"][-1]["step"]
+        gym_id, *_ = ENVIRONMENTS[args["env_id"].split("-")[0]]
+        how = args | {"run_dir": None, "resume": None, "dataset_path": None, "data": result["data"]}
+        how["data"]["path"] = None  # folders mean nothing elsewhere
     about = f"the actor of {script}.py after {step} updates with {json.dumps(how)}"
     return lambda obs: agent.act(obs[None], 1)[0], gym_id, about
 

@@ -21,14 +21,14 @@ import tyro
 from scipy.stats import bootstrap, trim_mean
 from style import COLOURS, new_figure, save
 
-# Seeds that are averaged may differ in these arguments.
-OF_A_RUN = {"seed", "num_seeds", "run_dir", "resume", "total_steps", "checkpoint_every"}
-OF_A_RUN |= {"dataset_path", "log_every", "cuda_graph", "capture_video", "track"}
-LABELS = {"target_q": "mean Q target", "score": "normalized score"}
+# Seeds that are averaged may differ in these arguments, the last four of which only old files have.
+OF_A_RUN = {"seed", "num_seeds", "run_dir", "resume", "total_steps", "dataset_path", "log_every"}
+OF_A_RUN |= {"checkpoint_every", "cuda_graph", "capture_video", "track"}
+LABELS = {"target_q": "mean Q target"}
 LEGEND = """
 "Last" is the score of the last evaluation, "last ten" the mean of the last ten, warm-up or not; ±
-is the standard deviation over seeds. Q target, mmd and weight (the critic's) are the last, hours
-those of a seed's updates without evaluations, MB the largest memory of a run. – does not apply.
+is the standard deviation over seeds. Q target, mmd and weight (the critic's) are the last, hours a
+seed's wall time (in old files without evaluations), MB a run's largest memory. – does not apply.
 """
 
 
@@ -59,7 +59,7 @@ def refuse(message: str) -> None:
 
 def setting_of(result: dict) -> Setting:
     args, updates = result["args"], result["history"][-1]["step"]
-    task = re.sub(r"-v\d+$", "", result["task"])
+    task = re.sub(r"-v\d+$", "", args["env_id"])
     data = f"{Path(result['data']['path']).name}, {result['transitions']:,} transitions"
     protocol = f"{updates:,} updates, warm-up {args['warmup_steps']:,}"
     precision = args.get("matmul_precision", "high")
@@ -142,15 +142,14 @@ def run_table(cells: Cells) -> list[list[str]]:
     for setting, methods in cells.items():
         for method, results in methods.items():
             scores, target_q = curve(results, "score"), curve(results, "target_q")
-            updates = results[0]["history"][-1]["step"]
             row = [setting.task, setting.data, setting.protocol, method, str(scores.shape[1])]
             row += [spread(scores[-1]), spread(scores[-10:].mean(0)), spread(target_q[-1])]
             row.append(f"{target_q.mean(1).max():.1f}")
             for name, digits in (("mmd", 3), ("weight", 3), ("ood_auroc", 2)):
                 values = curve(results, name)
                 row.append("–" if values is None else f"{values[-1].mean():.{digits}f}")
-            milliseconds = sum(r["ms_per_update"] for r in results) / scores.shape[1]
-            row.append(f"{milliseconds * updates / 3.6e6:.3g}")
+            seconds = sum(r["history"][-1]["seconds"] for r in results) / scores.shape[1]
+            row.append(f"{seconds / 3600:.3g}")
             peak = max(r.get("peak_mb", 0) for r in results)
             row.append(f"{peak:.0f}" if peak else "–")
             rows.append(row)

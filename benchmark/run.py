@@ -1,7 +1,7 @@
 """Runs a grid of tasks, methods and seeds, on one machine or on a cluster of Ray's.
 
     python benchmark/run.py --tasks door-demo --methods bear uwac --seeds 2 --total-steps 200
-    python benchmark/run.py --tasks door-human --seeds 1 --num-seeds 5 --gpus 0.5 --cuda-graph
+    python benchmark/run.py --tasks door-human --seeds 1 --num-seeds 5 --gpus 0.5
 
 Options that are not listed below, such as --warmup-steps or --matmul-precision, go to the scripts
 as they are. Each run is a process of its own and leaves one small file in --folder: its result.json
@@ -20,6 +20,7 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import mean
 
 import ray
 import tyro
@@ -162,12 +163,13 @@ def run(runs: dict[str, list[str]], args: Args) -> dict[str, Exception]:
             continue
         result["method"] = name.split("__")[1]
         result["command"] = shlex.join(["python", *runs[name]])
-        result["args"]["run_dir"] = None  # folders mean nothing elsewhere
+        result["args"] |= {"run_dir": None, "resume": None}  # folders mean nothing elsewhere
         result["data"]["path"] = Path(result["data"]["path"]).name
         part = args.folder / f"{name}.tmp"
         part.write_text(json.dumps(result, indent=1))
         part.replace(args.folder / f"{name}.json")  # there in whole or not at all
-        print(f"{name}: score {result['last']['mean']:.1f}, {len(waiting)} runs left", flush=True)
+        score = mean(result["history"][-1]["score"])
+        print(f"{name}: score {score:.1f}, {len(waiting)} runs left", flush=True)
     return failed
 
 

@@ -217,10 +217,9 @@ def main(args: Args) -> None:
             raise uwac.InputError(f"--groups {group}: there are {', '.join(GROUPS)}")
     settings = {"matmul_precision": args.matmul_precision, "cuda_graph": args.cuda_graph}
     torch.set_num_threads(args.threads)
-    hardware = uwac.hardware()
     torch.set_float32_matmul_precision(args.matmul_precision)
-    about = {"hardware": hardware, "threads": args.threads, "torch": torch.__version__, **settings}
-    about["date"] = str(date.today())
+    about = {"hardware": uwac.hardware(), "threads": args.threads, "torch": torch.__version__}
+    about |= {**settings, "date": str(date.today())}
     path = args.folder / "speed.json"
     args.folder.mkdir(parents=True, exist_ok=True)
     kept = json.loads(path.read_text()) if path.exists() else []
@@ -229,7 +228,7 @@ def main(args: Args) -> None:
     for group in args.groups:
         rows += measure(group, args, about)
         path.write_text(json.dumps(kept + rows, indent=1))
-    print(hardware, table(rows), sep="\n\n")
+    print(about["hardware"], table(rows), sep="\n\n")
     if set(args.groups) & set(GROWTH):
         plot(rows, path.with_suffix(".png"))
 

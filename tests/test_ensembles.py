@@ -50,7 +50,7 @@ def test_each_member_of_an_ensemble_learns_by_itself_and_rem_as_one(members, mon
     assert_close(ensembles.uncertainty(agent.critic, obs, action, args), q.var(1).sum(0))
 
 
-def test_a_run_resumed(tmp_path, monkeypatch):
+def test_a_run_resumed(tmp_path, monkeypatch, capsys):
     words = "--env-id door-demo --batch-size 8 --ensemble-size 3 --members rem --total-steps 2"
     words += " --eval-episodes 1 --eval-candidates 3 --run-dir run"
     monkeypatch.chdir(tmp_path)
@@ -59,3 +59,7 @@ def test_a_run_resumed(tmp_path, monkeypatch):
     result = json.loads((tmp_path / "run" / "result.json").read_text())
     assert result["algorithm"] == "ensembles" and result["args"]["members"] == "rem"
     assert [row["step"] for row in result["history"]] == [2, 3]
+    assert command_line(ensembles, "--resume run --ensemble-size 4", monkeypatch) == 2
+    assert "ensemble_size is 3" in capsys.readouterr().err
+    assert command_line(ensembles, "--ensemble-size 1", monkeypatch) == 2
+    assert "--ensemble_size 1: " in capsys.readouterr().err

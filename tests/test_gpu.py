@@ -2,9 +2,14 @@
 
 import contextlib
 import functools
+import json
+import sys
+from types import ModuleType
 
+import gpu
 import pytest
 import torch
+from conftest import command_line, short, words
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.testing import assert_close
@@ -42,7 +47,7 @@ class NoWaiting(TorchDispatchMode):
 def test_update_talks_to_no_other_device(script, changes, monkeypatch):
     """Nothing is read back, and nothing is made elsewhere than where the data are: "meta" tensors
     hold no numbers, so that an operation on one of them and one of ours fails."""
-    monkeypatch.setattr(script, "DEVICE", torch.device("cpu"))
+    monkeypatch.setattr(script, "DEVICE", "cpu")
     _, update = make_update(script, changes, "cpu")
     step = torch.tensor(3)
     update(step)  # makes the optimizers' state
@@ -96,18 +101,18 @@ def test_update_never_waits_for_the_gpu(script, changes):
 
 @on_a_gpu
 @each_version
-def test_graph_and_eager_updates_agree(script, changes):
+def test_graph_and_eager_updates_agree(script, changes, monkeypatch):
     """Metrics and weights of 100 updates from the same state, with an evaluation's random numbers
     drawn in between, which must not change those of the updates."""
-    graphs = pytest.importorskip("tensordict.nn")
+    pytest.importorskip("tensordict")
     torch.set_float32_matmul_precision("highest")
     results = []
-    for wrap in (lambda update: update, graphs.CudaGraphModule):
+    for update in (script.update, gpu.as_graph(script.update)):
+        monkeypatch.setattr(script, "update", update)
         agent, update = make_update(script, changes, "cuda")
-        update = wrap(update)
         torch.manual_seed(1)
         for step in range(1, 101):
-            metrics = update(torch.full((), step, device="cuda"))
+            metrics = update(step)
             if step % 20 == 0:
                 with torch.random.fork_rng():
                     torch.manual_seed(step)
@@ -124,3 +129,51 @@ def test_100_passes_need_less_than_2_gb():
     for step in range(3):
         update(torch.full((), step, device="cuda"))
     assert torch.cuda.max_memory_allocated() < 2e9
+
+
+def test_a_run_of_graphs(script, points, monkeypatch):
+    """gpu.py records one graph and launches it with the step of every update, here by a stand-in
+    that computes as ever."""
+    graphs, steps = [], []
+
+    def stand_in(update):
+        graphs.append(update)
+
+        def launch(step):
+            steps.append(step)
+            return update(step)
+
+        return launch
+
+    module = ModuleType("tensordict.nn")
+    module.CudaGraphModule = stand_in
+    monkeypatch.setitem(sys.modules, "tensordict", ModuleType("tensordict"))
+    monkeypatch.setitem(sys.modules, "tensordict.nn", module)
+    script.main(short(script, run_dir="eager"))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(script, "update", script.update)  # which gpu.py replaces
+    gpu.train(script, words(script, run_dir="graph").split())
+    assert len(graphs) == 1
+    assert torch.stack(steps).tolist() == [1, 2, 3, 4, 5, 6]
+    eager, graph = (script.load_checkpoint(run)[0].state_dict() for run in ("eager", "graph"))
+    assert_close(graph, eager, rtol=0, atol=0)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="has a GPU")
+def test_no_graph_without_a_gpu(points, monkeypatch, capsys):
+    assert command_line(gpu, f"uwac.py {words(uwac)}", monkeypatch) == 2
+    assert capsys.readouterr().err == "error: a CUDA graph needs a GPU, and there is none\n"
+
+
+@pytest.mark.parametrize("mmd, code", [(2.01, 0), (2.1, 1), (float("nan"), 1)])
+def test_compared_by_hand(tmp_path, monkeypatch, mmd, code):
+    """1% of each metric, the time and the evaluations' own numbers aside."""
+    for kind, value, score in (("eager", 2.0, 5.0), ("graph", mmd, 6.0)):
+        history = [{"step": 3, "seconds": score, "mmd": [1.0, value], "score": [score]}]
+        (tmp_path / f"runs/mc-{kind}").mkdir(parents=True)
+        file = tmp_path / f"runs/mc-{kind}/result.json"
+        file.write_text(json.dumps({"history": history}))
+    assert command_line(gpu, f"compare {tmp_path / 'runs'}", monkeypatch) == code
+    found = json.loads((tmp_path / "runs.json").read_text())
+    assert list(found["mc"]) == ["mmd"]
+    assert found["mc"]["mmd"] == pytest.approx(abs(mmd / 2 - 1), nan_ok=True)

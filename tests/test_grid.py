@@ -29,8 +29,9 @@ while step < 10:
     checkpoint.write_text(str(step))
     if fail and step == 5:
         os._exit(int(fail))
-args = {"total_steps": 10, "threads": os.environ["OMP_NUM_THREADS"]}
-result = {"args": args, "history": [{"step": 10}], "last": {"mean": 1.0}, "data": {"path": "/a/b"}}
+args = {"total_steps": 10, "threads": os.environ["OMP_NUM_THREADS"], "resume": str(folder)}
+history = [{"step": 10, "score": [1.0, 4.0]}]
+result = {"args": args, "history": history, "data": {"path": "/a/b"}}
 (folder / "result.json").write_text(json.dumps(result))
 """
 
@@ -79,6 +80,8 @@ def test_a_killed_run_goes_on_from_its_checkpoint(local_ray, stub, capsys):
     result = json.loads(file.read_text())
     assert result["method"] == "stub" and result["data"]["path"] == "b"
     assert result["args"]["threads"] == "1" and 1 < result["peak_mb"] < 1000
+    assert result["args"]["resume"] is None
+    assert ": score 2.5, 0 runs left" in capsys.readouterr().out
     stub.dry_run = True  # of what is left
     assert run.main(stub, options) == 0
     assert capsys.readouterr().out.endswith("1 runs, 1 of them finished before\n")

@@ -2,6 +2,7 @@
 
 import csv
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,17 +10,21 @@ from matplotlib.image import imread
 
 pytest.importorskip("scipy", reason="benchmark/requirements.txt is not installed")
 import report
+from conftest import ROOT, short
+
+import uwac
 
 
 def result(method="bear", seed=0, scores=(10.0, 20.0), warmup=100, task="door-human-v1", **args):
     """One seed, an evaluation every 100 updates; Q targets are half of the scores."""
-    args |= {"seed": seed, "num_seeds": 1, "warmup_steps": warmup}
+    args |= {"env_id": task, "seed": seed, "num_seeds": 1, "warmup_steps": warmup}
     history = []
     for i, score in enumerate(scores, 1):
-        history.append({"step": 100 * i, "score": [score], "target_q": [score / 2]})
-    found = {"task": task, "algorithm": "bear", "method": method, "args": args, "history": history}
-    found |= {"data": {"path": "a.hdf5"}, "transitions": 6704, "ms_per_update": 36_000.0}
-    return found | {"hardware": "CPU, 1 thread"}
+        row = {"step": 100 * i, "seconds": 3600.0 * i, "score": [score], "target_q": [score / 2]}
+        history.append(row)
+    found = {"algorithm": "bear", "method": method, "args": args, "history": history}
+    found |= {"data": {"path": "a.hdf5"}, "transitions": 6704, "hardware": "CPU, 1 thread"}
+    return found
 
 
 def save(folder, *results):
@@ -84,3 +89,15 @@ def test_aggregates_compare_with_bear_where_both_were_run(tmp_path):
     values = [value.removesuffix(" (single seeds)") for value in row.values()]
     assert values[2:] == ["2", "4.0", "2.0", "0.75"]
     assert report.interquartile_mean(np.array([1.0, 8, 3, 5]), np.array([2.0, 7, 4, 6])) == 4.5
+
+
+def test_a_run_folder_and_files_of_earlier_commits(points, tmp_path):
+    last = uwac.main(short(uwac, num_seeds=2, total_steps=7))["history"][-1]
+    (row,) = table(report.Args(results=(Path("run"),), folder=tmp_path / "one"), "runs")
+    assert (row["task"], row["method"], row["seeds"]) == ("Point", "uwac", "2")
+    assert row["last"] == report.spread(np.array(last["score"]))
+    assert len(list((tmp_path / "one").glob("*.png"))) == 1
+    old = ROOT / "benchmark" / "results" / "door-demo"
+    rows = table(report.Args(results=(old,), folder=tmp_path / "old"), "runs")
+    assert [row["last"] for row in rows] == ["28.8 ± 33.5", "44.4 ± 42.2", "29.1 ± 34.1"]
+    assert rows[0]["hours a seed"] == "0.0994"  # 1,073.5 s for three seeds

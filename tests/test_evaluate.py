@@ -1,0 +1,114 @@
+"""benchmark/evaluate.py on runs of each script: its numbers, its film, one line for bad input."""
+
+import json
+import sys
+from pathlib import Path
+
+import ensembles
+import evaluate
+import numpy as np
+import pytest
+from conftest import Point, command_line, settings, short
+
+import bear
+import uwac
+
+pytestmark = pytest.mark.usefixtures("points")
+
+
+def run_of(script, **changes):
+    """Two seeds' run, and its last evaluation."""
+    if script is ensembles:
+        args = ensembles.Args(**settings(script, ensemble_size=2, num_seeds=2, **changes))
+    else:
+        args = short(script, num_seeds=2, **changes)
+    return script.main(args)["history"][-1]
+
+
+@pytest.mark.parametrize("script", [bear, uwac, ensembles], ids=["bear", "uwac", "ensembles"])
+def test_the_last_evaluation_again(script, monkeypatch, capsys):
+    """With the run's seed and settings; of other candidates or another seed, other returns."""
+    last = run_of(script, seed=3, eval_episodes=4)
+    capsys.readouterr()
+    words = "run --episodes 4 --candidates 3 5 --seed"
+    assert command_line(evaluate, f"{words} 3", monkeypatch) == 0
+    found = json.loads(Path("run/evaluation.json").read_text())
+    assert found["step"] == 6 and found["args"]["candidates"] == [3, 5]
+    again = {num: np.array(one["returns"]) for num, one in found["candidates"].items()}
+    assert again["3"].mean(1).tolist() == last["return"]
+    assert np.mean(found["candidates"]["3"]["scores"], 1).tolist() == last["score"]
+    assert (again["3"] != again["5"]).all()
+    lines = capsys.readouterr().out.splitlines()
+    policies = [(num, seed) for num in ("3", "5") for seed in (0, 1)]
+    for line, (num, seed) in zip(lines, policies, strict=True):
+        returns = again[num][seed]
+        name = script.__name__
+        start = f"Point-v0, {name}, seed {3 + seed}, 6 updates, 4 episodes, {num} candidates: "
+        error = returns.std(ddof=1) / 2  # the score is the return
+        means = f"score {returns.mean():.1f} ± {error:.1f}, return {returns.mean():.1f}"
+        assert line == start + means
+    assert command_line(evaluate, f"{words} 4", monkeypatch) == 0
+    found = json.loads(Path("run/evaluation.json").read_text())
+    assert (found["candidates"]["3"]["returns"] != again["3"]).all()
+
+
+def test_d4rls_score_of_two_runs(monkeypatch, capsys):
+    for run in ("one", "two"):
+        run_of(uwac, env_id="door-demo", dataset_path=None, total_steps=1, run_dir=run)
+    capsys.readouterr()
+    assert command_line(evaluate, "one two --episodes 1 --candidates 2", monkeypatch) == 0
+    assert capsys.readouterr().out.count("door-demo, uwac, seed 1, 1 updates, 1 episodes") == 2
+    for run in ("one", "two"):
+        found = json.loads(Path(run, "evaluation.json").read_text())["candidates"]["2"]
+        returns = np.array(found["returns"])
+        assert returns.shape == (2, 1)
+        scores = 100 * (returns + 56.512833) / (2880.5693087298737 + 56.512833)
+        assert scores == pytest.approx(np.array(found["scores"]))
+
+
+def test_a_film(monkeypatch):
+    """Of both seeds side by side, named by the update, at the environment's speed."""
+    moviepy = pytest.importorskip("moviepy")
+    run_of(uwac)
+    assert command_line(evaluate, "run --film --episodes 1", monkeypatch) == 0
+    (film,) = Path("run").glob("*.mp4")
+    assert "update-6" in film.name
+    with moviepy.VideoFileClip(str(film)) as video:
+        assert video.fps == Point.metadata["render_fps"]
+        assert round(video.duration * video.fps) == 6  # 5 steps
+        assert video.size[0] * video.size[1] == 2 * 64 * 64
+
+
+def no_graphics(self):
+    raise OSError("no libEGL")
+
+
+@pytest.mark.parametrize("owner, name, value, message", [
+    (sys.modules, "moviepy", None, "--film needs moviepy"),
+    (Point, "render", no_graphics, "no libEGL"),
+])  # fmt: skip
+def test_what_a_film_needs_is_named(owner, name, value, message, monkeypatch, capsys):
+    run_of(uwac)
+    (monkeypatch.setitem if owner is sys.modules else monkeypatch.setattr)(owner, name, value)
+    capsys.readouterr()
+    assert command_line(evaluate, "run --film", monkeypatch) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: --film") and message in line
+    assert not Path("run/evaluation.json").exists()
+
+
+@pytest.mark.parametrize("words, message", [
+    ("", "a run"),
+    ("nothing", "nothing: no run with a result.json"),
+    ("run nothing", "nothing: no run with a result.json"),
+    ("run --episodes 0", "an episode"),
+    ("run --candidates 0", "a candidate"),
+    ("run --seed -1", "no negative --seed"),
+])  # fmt: skip
+def test_bad_input_is_one_line(words, message, monkeypatch, capsys):
+    run_of(bear, total_steps=1)
+    capsys.readouterr()
+    assert command_line(evaluate, words, monkeypatch) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: ") and message in line
+    assert not Path("run/evaluation.json").exists()
