@@ -21,5 +21,5 @@ def test_weights_and_biases_offline(monkeypatch):
     wandb.teardown()  # all is written
     (record,) = Path("wandb").glob("offline-run-*/run-*.wandb")
     content = record.read_bytes()  # whose strings stand in the file as they are
-    for text in ("our-project", "0.875", "critic_loss", "score", "ood_auroc"):
+    for text in ("our-project", "0.875", "critic_loss/seed-0", "score/seed-0"):
         assert text.encode() in content, text
