@@ -217,18 +217,22 @@ class Critic(MLP):
 
 
 class Actor(MLP):
-    """Gaussian policy, which gives mean and log-std; an action is the tanh of a sample."""
+    """Gaussian policy; an action is the tanh of a sample."""
 
     def __init__(self, S: int, obs_dim: int, action_dim: int):
         super().__init__((S,), obs_dim, 256, 2 * action_dim)
         self.initialize(last=1e-3)
 
+    def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and log-std before the tanh: (S, B, D) -> (S, B, A) each."""
+        mean, log_std = super().forward(obs).chunk(2, dim=-1)
+        return mean, log_std.clamp(-5, 2)  # authors' code
+
     def sample(self, obs: Tensor, num: int) -> Tensor:
         """Actions before the tanh: (S, B, D) -> (S, B, num, A)."""
-        mean, log_std = self(obs).chunk(2, dim=-1)
-        std = log_std.clamp(-5, 2).exp()  # authors' code
+        mean, log_std = self(obs)
         noise = torch.randn(*obs.shape[:2], num, mean.shape[-1], device=obs.device)
-        return mean.unsqueeze(2) + std.unsqueeze(2) * noise
+        return mean.unsqueeze(2) + log_std.exp().unsqueeze(2) * noise
 
 
 class BehaviorVAE(nn.Module):
@@ -779,8 +783,7 @@ def main(args: Args, dataset: dict[str, np.ndarray] | None = None) -> dict:
                     raise FloatingPointError(f"{name} is {values} at update {step}: diverged")
             if evaluating:
                 returns = evaluate(agent, envs, [args.seed, step], args.eval_candidates)
-                scores = normalized_score(args.env_id, returns)
-                metrics |= {"score": scores.mean(1)}
+                metrics["score"] = normalized_score(args.env_id, returns).mean(1)
                 metrics |= {"return": returns.mean(1), "return_std": returns.std(1)}
                 metrics["ood_auroc"] = ood_auroc(agent, data, args)
                 row = {name: values.tolist() for name, values in metrics.items()}

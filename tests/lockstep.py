@@ -145,9 +145,9 @@ def replaying(draws: dict[torch.Size, list[Tensor]]):
 
 
 def compare(script, path: Path, own_target_actor=False, **changes) -> dict:
-    """Repeat a file's updates. Returns (relative difference, tolerance) of each metric, at its worst
-    update, and of each network's final weights. `own_target_actor` and `changes` of Args serve to
-    see it fail."""
+    """Repeat a file's updates. Returns (relative difference, tolerance) of each metric, at its
+    worst update, and of each network's final weights. `own_target_actor` and `changes` of Args
+    serve to see it fail."""
     recorded, settings = read(path)
     parts_off = UWAC_AS_BEAR if script is uwac and settings["algorithm"] == "bear" else {}
     args = script.Args(**(settings["args"] | parts_off | changes))

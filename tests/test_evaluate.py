@@ -1,7 +1,6 @@
 """benchmark/evaluate.py on runs of each script: its numbers, its film, one line for bad input."""
 
 import json
-import sys
 from pathlib import Path
 
 import ensembles
@@ -52,20 +51,6 @@ def test_the_last_evaluation_again(script, monkeypatch, capsys):
     assert (found["candidates"]["3"]["returns"] != again["3"]).all()
 
 
-def test_d4rls_score_of_two_runs(monkeypatch, capsys):
-    for run in ("one", "two"):
-        run_of(uwac, env_id="door-demo", dataset_path=None, total_steps=1, run_dir=run)
-    capsys.readouterr()
-    assert command_line(evaluate, "one two --episodes 1 --candidates 2", monkeypatch) == 0
-    assert capsys.readouterr().out.count("door-demo, uwac, seed 1, 1 updates, 1 episodes") == 2
-    for run in ("one", "two"):
-        found = json.loads(Path(run, "evaluation.json").read_text())["candidates"]["2"]
-        returns = np.array(found["returns"])
-        assert returns.shape == (2, 1)
-        scores = 100 * (returns + 56.512833) / (2880.5693087298737 + 56.512833)
-        assert scores == pytest.approx(np.array(found["scores"]))
-
-
 def test_a_film(monkeypatch):
     """Of both seeds side by side, named by the update, at the environment's speed."""
     moviepy = pytest.importorskip("moviepy")
@@ -77,24 +62,6 @@ def test_a_film(monkeypatch):
         assert video.fps == Point.metadata["render_fps"]
         assert round(video.duration * video.fps) == 6  # 5 steps
         assert video.size[0] * video.size[1] == 2 * 64 * 64
-
-
-def no_graphics(self):
-    raise OSError("no libEGL")
-
-
-@pytest.mark.parametrize("owner, name, value, message", [
-    (sys.modules, "moviepy", None, "--film needs moviepy"),
-    (Point, "render", no_graphics, "no libEGL"),
-])  # fmt: skip
-def test_what_a_film_needs_is_named(owner, name, value, message, monkeypatch, capsys):
-    run_of(uwac)
-    (monkeypatch.setitem if owner is sys.modules else monkeypatch.setattr)(owner, name, value)
-    capsys.readouterr()
-    assert command_line(evaluate, "run --film", monkeypatch) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("error: --film") and message in line
-    assert not Path("run/evaluation.json").exists()
 
 
 @pytest.mark.parametrize("words, message", [

@@ -1,4 +1,4 @@
-"""The scripts as files: the same where they should be, alone where they must be, short, complete."""
+"""The scripts as files: the same where they should be, alone where they must be, short, whole."""
 
 import ast
 import inspect
