@@ -128,11 +128,15 @@ def curve(results: list[dict], name: str) -> np.ndarray | None:
     return np.concatenate([[row[name] for row in r["history"]] for r in results], axis=1)
 
 
+def number(value: float) -> str:
+    return f"{value:.1f}" if abs(value) < 1e5 else f"{value:.1e}"
+
+
 def spread(values: np.ndarray) -> str:
     """Mean and standard deviation over seeds; a single seed has no deviation, and is marked."""
     if len(values) == 1:
-        return f"{values[0]:.1f} (1 seed)"
-    return f"{values.mean():.1f} ± {values.std(ddof=1):.1f}"
+        return f"{number(values[0])} (1 seed)"
+    return f"{number(values.mean())} ± {number(values.std(ddof=1))}"
 
 
 def run_table(cells: Cells) -> list[list[str]]:
@@ -144,7 +148,7 @@ def run_table(cells: Cells) -> list[list[str]]:
             scores, target_q = curve(results, "score"), curve(results, "target_q")
             row = [setting.task, setting.data, setting.protocol, method, str(scores.shape[1])]
             row += [spread(scores[-1]), spread(scores[-10:].mean(0)), spread(target_q[-1])]
-            row.append(f"{target_q.mean(1).max():.1f}")
+            row.append(number(target_q.mean(1).max()))
             for name, digits in (("mmd", 3), ("weight", 3), ("ood_auroc", 2)):
                 values = curve(results, name)
                 row.append("–" if values is None else f"{values[-1].mean():.{digits}f}")
