@@ -15,8 +15,7 @@ as the baseline of UWAC (uwac.py). `update` is the paper's Algorithm 1 without w
     python bear.py --env-id door-demo --total-steps 4000 --eval-every 1000
 
 Shapes: S seeds trained side by side, B batch, N sampled actions (M for MMD), D observation size,
-A action size, H hidden units. Every weight and tensor has S as its leading dimension, after a 2 for
-the twin critics.
+A action size, H hidden units. S is every tensor's first dimension, after a 2 of the twin critics.
 """
 
 import copy
@@ -67,7 +66,7 @@ def input_errors(what: str):
         raise InputError(f"{what} ({reason})") from error
 
 
-Share = Annotated[float, Field(ge=0, le=1)]
+Share = Annotated[float, Field(ge=0, le=1)]  # a number from 0 to 1
 
 
 @pydantic.dataclasses.dataclass(config={"extra": "forbid", "allow_inf_nan": False})
@@ -324,9 +323,8 @@ def update(agent: Agent, data: list[Tensor], step: int | Tensor, args: Args) -> 
         torch._foreach_lerp_(targets, networks, args.tau)
 
     metrics = {"vae_loss": vae_loss, "critic_loss": critic_loss, "actor_loss": actor_loss}
-    metrics |= {"alpha": alpha, "mmd": mmd_loss.mean(1)}
-    metrics |= {"target_q": target_q.mean(1), "policy_q": policy_q.mean(1)}
-    return metrics
+    metrics |= {"alpha": alpha, "mmd": mmd_loss.mean(1), "target_q": target_q.mean(1)}
+    return metrics | {"policy_q": policy_q.mean(1)}
 
 
 def evaluate(agent: Agent, envs: gym.vector.VectorEnv, seed: list[int], num: int) -> np.ndarray:
@@ -443,10 +441,13 @@ def task_files() -> dict[str, str]:
             files[f"{name}-{kind}-v2"] = f"gym_mujoco_v2/{file}-v2.hdf5"
             file = file.replace("medium_replay", "mixed").replace("walker2d_mixed", "walker_mixed")
             files[f"{name}-{kind}-v0"] = f"gym_mujoco/{file}.hdf5"
-    kinds = {"human": "v0_demos_clipped", "cloned": "demos-v0-bc-combined"}
-    kinds["expert"] = "v0_expert_clipped"
+    v0_names = {
+        "human": "v0_demos_clipped",
+        "cloned": "demos-v0-bc-combined",
+        "expert": "v0_expert_clipped",
+    }
     for name in ("pen", "hammer", "door", "relocate"):
-        for kind, v0_name in kinds.items():
+        for kind, v0_name in v0_names.items():
             files[f"{name}-{kind}-v0"] = f"hand_dapg/{name}-{v0_name}.hdf5"
             files[f"{name}-{kind}-v1"] = f"hand_dapg_v1/{name}-{kind}-v1.hdf5"
     return files
@@ -495,11 +496,12 @@ def read_file(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
 def read_array(file: h5py.File, name: str) -> np.ndarray:
     """An array that the file itself holds, plain or gzipped. HDF5 would follow a link, make room
     for whatever is claimed, and crash on damage under other filters. Raises ValueError."""
-    own = isinstance(file.get(name, getlink=True), h5py.HardLink)
+    if not isinstance(file.get(name, getlink=True), h5py.HardLink):
+        raise ValueError(f"{name} is missing, or a link")
     array = file[name]
     filters = array.id.get_create_plist().get_nfilters() - array.shuffle
-    if not own or array.is_virtual or array.external or filters != (array.compression == "gzip"):
-        raise ValueError(f"{name} is a link, or packed otherwise than by gzip")
+    if array.is_virtual or array.external or filters != (array.compression == "gzip"):
+        raise ValueError(f"{name} lies in another file, or is packed otherwise than by gzip")
     if array.nbytes > 1032 * array.id.get_storage_size():  # the most that gzip can unpack
         raise ValueError(f"{name} claims more than the file holds")
     return array[()]
@@ -625,11 +627,11 @@ def main(args: Args, dataset: dict[str, np.ndarray] | None = None) -> dict:
             run.mkdir(parents=True)
         torch.manual_seed(args.seed)
         save_checkpoint(run, Agent(args, *dims), args, history=[])
-    agent, saved = load_checkpoint(run)
+    agent, saved = load_checkpoint(run)  # a new run goes on from its beginning
     torch.set_rng_state(saved["generators"][0])
     torch.cuda.set_rng_state_all(saved["generators"][1:])
     history = saved["history"]
-    done, seconds = (history[-1]["step"], history[-1]["seconds"]) if history else (0, 0.0)
+    start, seconds = (history[-1]["step"], history[-1]["seconds"]) if history else (0, 0.0)
     result = {
         "algorithm": SCRIPT,
         "args": vars(args),
@@ -642,15 +644,15 @@ def main(args: Args, dataset: dict[str, np.ndarray] | None = None) -> dict:
         "history": history,
     }
     print(
-        f"{SCRIPT}: {len(data[0])} transitions of {source['path']}, on {DEVICE}; {done} of"
+        f"{SCRIPT}: {len(data[0])} transitions of {source['path']}, on {DEVICE}; {start} of"
         f" {args.total_steps} updates done; --resume {run} goes on from the last evaluation"
     )
-    writer = SummaryWriter(run, purge_step=done + 1)
-    bar = tqdm(initial=done, total=args.total_steps, unit=" updates", mininterval=10)
+    writer = SummaryWriter(run, purge_step=start + 1)
+    bar = tqdm(initial=start, total=args.total_steps, unit=" updates", mininterval=10)
     began = time.perf_counter() - seconds
     with writer, bar:
         writer.add_text("args", json.dumps(vars(args)))
-        for step in range(done + 1, args.total_steps + 1):
+        for step in range(start + 1, args.total_steps + 1):
             metrics = update(agent, data, step, args)
             bar.update()
             evaluating = step % args.eval_every == 0 or step == args.total_steps
