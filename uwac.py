@@ -21,7 +21,6 @@ of the twin critics.
 
 import copy
 import functools
-import io
 import json
 import math
 import os
@@ -347,7 +346,7 @@ class Agent(nn.Module):
         self.vae = BehaviorVAE(args.num_seeds, obs_dim, action_dim)
         self.log_alpha = nn.Parameter(torch.zeros(args.num_seeds))
         self.to(DEVICE)
-        adam = functools.partial(torch.optim.Adam, fused=True, capturable=True)
+        adam = functools.partial(torch.optim.Adam, fused=True)
         self.optimizers = {
             "actor": adam(self.actor.parameters(), args.actor_lr),
             "critic": adam(self.critic.parameters(), args.critic_lr),
@@ -679,10 +678,9 @@ def save_checkpoint(run: Path, agent: Agent, args: Args, history: list[dict]) ->
         "generators": [torch.get_rng_state(), *torch.cuda.get_rng_state_all()],
         "history": history,
     }
-    content = io.BytesIO()  # not the file: torch would hide why writing fails
-    torch.save(state, content)
     aside = run / "checkpoint.tmp"
-    aside.write_bytes(content.getvalue())
+    with open(aside, "wb", buffering=0) as file:  # buffered, torch would hide why writing fails
+        torch.save(state, file)
     aside.replace(run / "checkpoint.pt")
 
 
@@ -805,8 +803,6 @@ if __name__ == "__main__":
     sys.stdout.reconfigure(line_buffering=True)  # a redirected log shows each line at once
     try:
         main(tyro.cli(Args))
-    except KeyboardInterrupt:
-        sys.exit(130)
     except (InputError, FloatingPointError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit({InputError: 2, FloatingPointError: 3}.get(type(error), 1))

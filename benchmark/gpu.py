@@ -36,6 +36,8 @@ def as_graph(update):
     def launch(agent, data, step, args):
         nonlocal graph
         if graph is None:
+            for optimizer in agent.optimizers.values():
+                optimizer.param_groups[0]["capturable"] = True
             graph = CudaGraphModule(functools.partial(update, agent, data, args=args))
         return graph(torch.full((), step, device=uwac.DEVICE))
 

@@ -108,7 +108,7 @@ def test_a_run_of_graphs(script, points, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(script, "update", script.update)  # which gpu.py replaces
     gpu.train(script, words(script, run_dir="graph").split())
-    assert len(graphs) == 1
-    assert torch.stack(steps).tolist() == [1, 2, 3, 4, 5, 6]
-    eager, graph = (script.load_checkpoint(run)[0].state_dict() for run in ("eager", "graph"))
-    assert_close(graph, eager, rtol=0, atol=0)
+    assert (len(graphs), torch.stack(steps).tolist()) == (1, [1, 2, 3, 4, 5, 6])
+    eager, graph = (script.load_checkpoint(run)[0] for run in ("eager", "graph"))
+    assert_close(graph.state_dict(), eager.state_dict(), rtol=0, atol=0)
+    assert all(o.param_groups[0]["capturable"] for o in graph.optimizers.values())

@@ -17,8 +17,8 @@ from packaging.requirements import Requirement
 import uwac
 
 SCRIPTS = ["bear.py", "uwac.py", "lunarlander_uncertainty.py"]
-LINES = {"bear.py": 690, "uwac.py": 812, "lunarlander_uncertainty.py": 480}
-TOKENS = {"bear.py": 5630, "uwac.py": 6900, "lunarlander_uncertainty.py": 5500}
+LINES = {"bear.py": 685, "uwac.py": 808, "lunarlander_uncertainty.py": 480}
+TOKENS = {"bear.py": 5591, "uwac.py": 6880, "lunarlander_uncertainty.py": 5500}
 COLUMNS = 100
 FUNCTION_LINES = 60
 MAIN_LINES = 90
