@@ -617,7 +617,7 @@ def read_file(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
 def read_array(file: h5py.File, name: str) -> np.ndarray:
     """An array that the file itself holds, plain or gzipped. HDF5 would follow a link, make room
     for whatever is claimed, and crash on damage under other filters. Raises ValueError."""
-    if not isinstance(file.get(name, getlink=True), h5py.HardLink):
+    if file.get(name, getclass=True, getlink=True) is not h5py.HardLink:
         raise ValueError(f"{name} is missing, or a link")
     array = file[name]
     filters = array.id.get_create_plist().get_nfilters() - array.shuffle
