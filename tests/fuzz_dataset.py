@@ -47,9 +47,6 @@ KINDS = {  # what must become of a file
 TYPES = {"half precision": "f2", "integers": "i8", "complex": "c8", "text of one length": "S32"}
 
 
-# --- Making a file
-
-
 def valid_data(rng):
     """Arrays as D4RL stores them, with or without timeouts."""
     n = int(rng.integers(12, 80))
@@ -125,9 +122,6 @@ def make_file(kind, rng, path):
     content = bytearray(path.read_bytes())
     damage(kind, rng, content)
     path.write_bytes(content)
-
-
-# --- Running cases
 
 
 def same_as_h5py(path, arrays):

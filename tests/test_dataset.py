@@ -33,9 +33,6 @@ def rows_kept(script, data, max_steps=100):
     return (-reward).astype(int).tolist()
 
 
-# --- Transitions
-
-
 def test_timeouts_are_dropped_and_terminals_kept(script):
     """Three episodes: 0-2 ends by timeout, 3-5 by a terminal step, 6-8 with the file. Where a step
     is both, it is dropped."""
@@ -97,11 +94,8 @@ def test_bad_arrays(script, name, array, problem):
     assert "\n" not in str(error.value)
 
 
-# --- A file. test_fuzz.py has damaged and hostile ones, and other formats
-
-
 def test_a_file_is_read_as_it_is_stored(script, tmp_path):
-    """And where it is from: its path, checksum and metadata."""
+    """And where it is from: path, checksum and metadata. test_fuzz.py has damaged and hostile ones."""
     path = tmp_path / "a.hdf5"
     data = steps(9, terminals=[5], timeouts=[2])
     with h5py.File(path, "w") as file:
@@ -116,9 +110,6 @@ def test_a_file_is_read_as_it_is_stored(script, tmp_path):
         np.testing.assert_array_equal(arrays[name], data[name])
     expected = {"path": str(path), "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
     assert source == expected | {"environment": "X-v1", "steps": "9"}
-
-
-# --- Tasks
 
 
 def test_files_of_the_papers_27_tasks(script):

@@ -60,12 +60,3 @@ def test_what_does_not_arrive(script, server, cache, monkeypatch, kind, says):
     assert f"{server}/{kind}/{FILE} cannot be fetched into {cache}" in message
     assert "door-demo needs no download" in message and "\n" not in message
     assert list(cache.iterdir()) == []
-
-
-def test_a_cache_folder_that_cannot_be(script, tmp_path, monkeypatch):
-    """Said before D4RL's server is asked for the file."""
-    (tmp_path / "file").touch()
-    monkeypatch.setenv("D4RL_DATASET_DIR", str(tmp_path / "file" / "cache"))
-    address = f"http://rail.eecs.berkeley.edu/datasets/offline_rl/{FILE}"
-    with pytest.raises(script.InputError, match=f"{address} cannot be fetched into .*file/cache"):
-        script.find_dataset("door-human", None)

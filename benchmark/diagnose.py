@@ -1,0 +1,108 @@
+"""What the constraint and the variance do in finished runs, at 1,000 states of their data.
+
+    python benchmark/diagnose.py runs/RUN runs/OTHER_RUN
+
+Printed, and kept in RUN/diagnosis.json, means over states for each seed:
+  mmd                 of the actor and the behaviour VAE, at 4, 10 and 100 samples
+  mmd_of_vae          of the VAE and itself, which is what so few samples give where nothing differs
+  mmd_centred         of the two with the actor's mean moved onto the VAE's: what is left is spread
+  gap                 between the two means, a dimension, before the tanh (root of the mean square)
+  actor_std, vae_std  spreads, likewise
+  gap_saturated       that gap where the VAE's mean is beyond 1 (a tanh of 0.76), and
+  saturated           how much of all that is
+  auroc_uniform       how well Var[Q] tells uniform random actions from the data's own (runs of
+  auroc_dealt         uwac.py), and how well the data's actions dealt to other states
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import torch
+import tyro
+from evaluate import load
+from scipy.stats import mannwhitneyu
+from torch import Tensor
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+import uwac
+
+NUM_STATES = 1_000
+NUM_SAMPLES = (4, 10, 100)
+FOR_MEANS = 1_000  # samples of a state's VAE
+
+
+def constraint(agent: uwac.Agent, obs: Tensor, kernel: str, sigma: float) -> dict[str, Tensor]:
+    """obs (S, B, D) -> (S,) for each name."""
+    found = {}
+    actor_mean, actor_log_std = agent.actor(obs)  # (S, B, A) each
+    vae_samples = agent.vae.sample(obs, FOR_MEANS)  # (S, B, FOR_MEANS, A)
+    vae_mean = vae_samples.mean(2)
+    shift = (vae_mean - actor_mean).unsqueeze(2)
+    saturated = (vae_mean.abs() > 1).float()
+    for num in NUM_SAMPLES:
+        of_actor = agent.actor.sample(obs, num)
+        of_vae, again = vae_samples[:, :, : 2 * num].chunk(2, dim=2)
+        found[f"mmd, {num}"] = uwac.mmd(of_actor, of_vae, kernel, sigma).mean(1)
+        found[f"mmd_of_vae, {num}"] = uwac.mmd(again, of_vae, kernel, sigma).mean(1)
+        found[f"mmd_centred, {num}"] = uwac.mmd(of_actor + shift, of_vae, kernel, sigma).mean(1)
+    squared_gap = (vae_mean - actor_mean).square()
+    found["gap"] = squared_gap.mean((1, 2)).sqrt()
+    found["actor_std"] = (2 * actor_log_std).exp().mean((1, 2)).sqrt()
+    found["vae_std"] = vae_samples.var(2).mean((1, 2)).sqrt()
+    of_saturated = (squared_gap * saturated).sum((1, 2)) / saturated.sum((1, 2))
+    found["gap_saturated"] = of_saturated.sqrt()
+    found["saturated"] = saturated.mean((1, 2))
+    return found
+
+
+def aurocs(agent: uwac.Agent, obs: Tensor, action: Tensor, args: uwac.Args) -> dict[str, Tensor]:
+    """obs (S, B, D), action (S, B, A) -> (S,) for each name."""
+    known = uwac.uncertainty(agent.critic, obs, action, args).numpy(force=True)
+    dealt = action[:, torch.randperm(action.shape[1])]
+    found = {}
+    for name, actions in (("uniform", torch.rand_like(action) * 2 - 1), ("dealt", dealt)):
+        other = uwac.uncertainty(agent.critic, obs, actions, args).numpy(force=True)
+        larger = mannwhitneyu(other, known, axis=1).statistic  # pairs, a tie counting half
+        found[f"auroc_{name}"] = torch.as_tensor(larger / known.shape[1] ** 2)
+    return found
+
+
+@torch.no_grad()
+def diagnose(run: Path) -> dict[str, list[float]]:
+    """Of each seed of a run. Raises InputError."""
+    script, agent, saved = load(run)
+    args = saved["args"]
+    dataset, source = uwac.read_file(uwac.find_dataset(args["env_id"], args["dataset_path"]))
+    max_steps = uwac.task(args["env_id"])[1]
+    obs, action, *_ = uwac.to_transitions(dataset, *agent.dims, max_steps, source["path"])
+    states = np.random.default_rng(0).permutation(len(obs))[:NUM_STATES]
+    torch.manual_seed(0)
+    seeds = len(agent.log_alpha)
+    obs, action = (
+        torch.as_tensor(array[states], device=uwac.DEVICE).expand(seeds, -1, -1)
+        for array in (obs, action)
+    )
+    found = constraint(agent, obs, args["mmd_kernel"], args["mmd_sigma"])
+    if script == "uwac":
+        found |= aurocs(agent, obs, action, uwac.Args(**args))
+    return {name: values.tolist() for name, values in found.items()}
+
+
+def main(runs: tyro.conf.Positional[tuple[Path, ...]]) -> None:
+    """Raises InputError, and OSError where a file cannot be written."""
+    for run in runs:
+        found = diagnose(run)
+        (run / "diagnosis.json").write_text(json.dumps(found, indent=2))
+        print(run)
+        for name, values in found.items():
+            print(f"  {name}: {', '.join(f'{value:.4f}' for value in values)}")
+
+
+if __name__ == "__main__":
+    try:
+        tyro.cli(main)
+    except (uwac.InputError, OSError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2 if isinstance(error, uwac.InputError) else 1)
