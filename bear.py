@@ -9,8 +9,8 @@
 """BEAR: offline reinforcement learning that keeps the policy near the actions in the data.
 
 Kumar et al., "Stabilizing Off-Policy Q-Learning via Bootstrapping Error Reduction" (NeurIPS 2019),
-as the baseline of UWAC (uwac.py). `update` is the paper's Algorithm 1 without what UWAC adds, and
-`diff bear.py uwac.py` shows that.
+as the baseline of Wu et al. (UWAC, ICML 2021), who are "the paper" from here on. `update` is their
+Algorithm 1 without what UWAC adds, and `diff bear.py uwac.py` shows that.
 
     python bear.py --env-id door-demo --total-steps 4000 --eval-every 1000
 
@@ -57,7 +57,7 @@ class InputError(Exception):
 
 @contextmanager
 def input_errors(what: str):
-    """Makes an InputError of whatever a library raises for input that is not for it."""
+    """Turns whatever a library raises on input that it cannot use into an InputError."""
     try:
         yield
     except Exception as error:
@@ -76,15 +76,15 @@ class Args:
     num_seeds: PositiveInt = 1  # S, independent agents trained side by side (the paper reports 5)
     # BEAR
     batch_size: PositiveInt = 256  # B, transitions in a mini-batch (BEAR code)
-    gamma: Share = 0.99  # discount a step (BEAR code)
+    gamma: Share = 0.99  # discount per step (BEAR code)
     tau: Share = 0.005  # rate of the Polyak targets (BEAR code)
     lmbda: Share = 0.75  # lambda, share of the smaller target critic in a target (BEAR code)
     num_candidates: PositiveInt = 10  # N, Algorithm 1's p: a target takes the best of them (BEAR)
-    num_mmd_samples: PositiveInt = 10  # M, Algorithm 1's n: actions a state for MMD (paper)
+    num_mmd_samples: PositiveInt = 10  # M, Algorithm 1's n: actions per state for MMD (paper)
     mmd_kernel: Literal["auto", "gaussian", "laplacian"] = "auto"  # auto: by the task
     mmd_sigma: PositiveFloat = 20.0  # width of the kernel (BEAR code; the paper tried 10 and 20)
-    mmd_threshold: NonNegativeFloat = 0.07  # MMD that the actor is held to (paper, section 4.5)
-    warmup_steps: NonNegativeInt = 40_000  # updates on MMD alone before Q enters (BEAR code)
+    mmd_threshold: NonNegativeFloat = 0.07  # MMD that the actor is held to (paper, section 5.5)
+    warmup_steps: NonNegativeInt = 40_000  # updates on MMD alone, then Q enters, too (BEAR code)
     actor_lr: NonNegativeFloat = 1e-4  # learning rate of the actor (BEAR code)
     critic_lr: NonNegativeFloat = 3e-4  # learning rate of the critics (BEAR code)
     vae_lr: NonNegativeFloat = 3e-4  # learning rate of the behaviour VAE (BEAR code)
@@ -96,8 +96,8 @@ class Args:
     resume: str | None = None  # run folder to go on with; what is left at its default is the run's
     run_dir: str | None = None  # folder of results; None: runs/ENV__SCRIPT__SEED__DATE-TIME
     eval_every: PositiveInt = 5_000  # updates between evaluations, with a checkpoint each (CORL)
-    eval_episodes: PositiveInt = 10  # episodes an evaluation and seed (CORL)
-    eval_candidates: PositiveInt = 100  # actions a state, the best by Q1 acts (paper, section 4.5)
+    eval_episodes: PositiveInt = 10  # episodes per evaluation and seed (CORL)
+    eval_candidates: PositiveInt = 100  # actions per state, the best by Q1 acts (paper, 5.5)
     log_every: PositiveInt = 1_000  # updates between lines, and between entries in TensorBoard
 
     @pydantic.model_validator(mode="wrap")
@@ -111,7 +111,7 @@ class Args:
             raise InputError(f"--{wrong['loc'][0]} {wrong['input']!r}: {wrong['msg']}") from None
 
     def __post_init__(self):
-        if self.resume is not None:  # the run says what follows
+        if self.resume is not None:  # `resumed` takes what follows from the run
             return
         self.total_steps = self.total_steps or 500_000
         if self.mmd_kernel == "auto":  # as BEAR's author recommends for D4RL
@@ -264,18 +264,18 @@ class Agent(nn.Module):
 
     @torch.no_grad()
     def act(self, obs: np.ndarray, num_candidates: int = 100) -> np.ndarray:
-        """Each seed's action, in [-1, 1], the best by Q1 of so many samples of its actor (paper,
-        section 4.5): obs (N, D), or (S, N, D) of each seed's own -> (S, N, A)."""
+        """Each seed's actions in [-1, 1], the best by Q1 of `num_candidates` samples of its actor
+        (paper, section 5.5): obs (B, D), or (S, B, D) of each seed's own -> (S, B, A)."""
         obs = torch.as_tensor(obs, dtype=torch.float32, device=DEVICE)
         obs = obs.expand(len(self.log_alpha), -1, -1)
         candidates = self.actor.sample(obs, num_candidates).tanh()
-        q1, _ = self.critic(obs, candidates)  # (S, N, num_candidates)
+        q1, _ = self.critic(obs, candidates)  # (S, B, N)
         best = q1.argmax(-1)[:, :, None, None]
         return candidates.take_along_dim(best, dim=2).squeeze(2).cpu().numpy()
 
 
 def update(agent: Agent, data: list[Tensor], step: int | Tensor, args: Args) -> dict[str, Tensor]:
-    """One step of every network: Algorithm 1, lines 3 to 12. Returns metrics, each (S,)."""
+    """One step of all networks, Algorithm 1, lines 3 to 12; data (n, ...). Returns metrics (S,)."""
     # Line 3: a mini-batch of transitions for each seed.
     index = torch.randint(len(data[0]), (args.num_seeds, args.batch_size), device=data[0].device)
     obs, action, reward, next_obs, done = (array[index] for array in data)  # (S, B, ...)
@@ -327,7 +327,7 @@ def update(agent: Agent, data: list[Tensor], step: int | Tensor, args: Args) -> 
 
 
 def evaluate(agent: Agent, envs: gym.vector.VectorEnv, seed: list[int], num: int) -> np.ndarray:
-    """Returns (S, E) of whole episodes, one an environment, of the best of `num` candidates."""
+    """Returns (S, E) of E whole episodes per seed, acting by the best of `num` candidates."""
     seed = int(np.random.SeedSequence(seed).generate_state(1)[0])
     returns, running = np.zeros(envs.num_envs), np.ones(envs.num_envs, bool)
     obs, _ = envs.reset(seed=seed)
@@ -410,14 +410,14 @@ def make_env(gym_id: str, **settings) -> gym.Env:
     """D4RL's version of a Gymnasium environment such as AdroitHandDoor-v1 or Hopper-v4, or another
     one with its actions scaled to [-1, 1]. Raises InputError where D4RL's cannot be had."""
     gym.logger.min_level = gym.logger.ERROR  # no advice to move on to -v5
+    if gym_id not in [row[0] for row in ENVIRONMENTS.values()]:
+        return gym.wrappers.RescaleAction(gym.make(gym_id, **settings), -1.0, 1.0)
     if gym_id.startswith("Adroit"):
         if version("gymnasium-robotics") != "1.4.2":
             raise InputError("D4RL's rewards need one version: install gymnasium-robotics==1.4.2")
         notifications.pop("gymnasium_robotics", None)  # on the rewards that D4RLHand puts right
         return D4RLHand(gym.make(f"gymnasium_robotics:{gym_id}", **settings))
     env = gym.make(gym_id, **settings)
-    if gym_id not in ("Hopper-v4", "HalfCheetah-v4", "Walker2d-v4"):
-        return gym.wrappers.RescaleAction(env, -1.0, 1.0)
     use_d4rl_masses(env)
     return env
 
@@ -611,11 +611,11 @@ def main(args: Args, dataset: dict[str, np.ndarray] | None = None) -> dict:
     if dataset is None:
         dataset, source = read_file(find_dataset(args.env_id, args.dataset_path))
     envs = make_envs(args.env_id, args.num_seeds * args.eval_episodes)
-    dims = envs.single_observation_space.shape + envs.single_action_space.shape
-    if len(dims) != 2:
-        raise InputError(f"--env-id {args.env_id}: observations and actions must be vectors")
+    with input_errors(f"--env-id {args.env_id}: observations and actions must be vectors"):
+        dims = envs.single_observation_space.shape + envs.single_action_space.shape
+        obs_dim, action_dim = dims
     max_steps = envs.envs[0].spec.max_episode_steps
-    arrays = to_transitions(dataset, *dims, max_steps, source["path"])
+    arrays = to_transitions(dataset, obs_dim, action_dim, max_steps, source["path"])
     data = [torch.as_tensor(array, device=DEVICE) for array in arrays]
 
     name = f"{args.env_id}__{SCRIPT}__{args.seed}__{datetime.now():%Y-%m-%d_%H%M%S}"
@@ -635,7 +635,6 @@ def main(args: Args, dataset: dict[str, np.ndarray] | None = None) -> dict:
         "args": vars(args),
         "data": source,
         "transitions": len(data[0]),
-        "returns_of_scores_0_and_100": task(args.env_id)[2:],
         "versions": {name: version(name) for name in PACKAGES},
         "hardware": hardware(),
         "commit": subprocess.getoutput(GIT_LOG),

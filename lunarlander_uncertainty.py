@@ -5,7 +5,7 @@
 #     "tyro==1.0.17", "tqdm==4.70.1", "matplotlib==3.11.2",
 # ]
 # ///
-"""Does dropout variance find what the data lacks? Section 4.1 of the UWAC paper.
+"""Does dropout variance find what the data lacks? Section 5.1 of the UWAC paper.
 
 Wu et al., "Uncertainty Weighted Actor-Critic for Offline Reinforcement Learning" (ICML 2021): the
 last 100,000 steps of an expert lander (AWR) are the data; a part of the sky is cut out of them; and
@@ -68,7 +68,7 @@ class Args:
     # UWAC
     beta: NonNegativeFloat = 1.6  # weight beta / Var[Q] (paper: 0.8, 1.6, 2.5); 1e9: as if none
     dropout: Annotated[float, Field(gt=0, lt=1)] = 0.1  # after each ReLU (authors' code)
-    weight_clip: NonNegativeFloat = 1.5  # upper limit of the weight (paper, section 4.5)
+    weight_clip: NonNegativeFloat = 1.5  # upper limit of the weight (paper, section 5.5)
     # The rest of Algorithm 1
     hidden_dim: PositiveInt = 64  # H, units in each of the two hidden layers of actor and critics
     batch_size: PositiveInt = 256  # B, transitions in a mini-batch (BEAR code)
@@ -139,7 +139,7 @@ class Critic(MLP):
 @torch.no_grad()
 def analytic_dropout_variance(critic: Critic, obs: Tensor, action: Tensor, p: float) -> Tensor:
     """Var[Q1] and Var[Q2] under dropout of rate p without sampling: obs (S, B, D), action (S, B, A)
-    -> (2, S, B). The first masks make the second layer's inputs z nearly normal, so the moments of
+    -> (2, S, B). The first masks make the second layer's outputs z nearly normal, so the moments of
     h2 = relu(z) follow. Exact where no z comes near 0 under the masks."""
     first, second, last = critic.layers
     w2, w3 = second.weight, last.weight.mT

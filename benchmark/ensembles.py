@@ -1,4 +1,4 @@
-"""UWAC with an ensemble or with REM in place of dropout (paper, section 4.6).
+"""UWAC with an ensemble or with REM in place of dropout (paper, section 5.6).
 
     python benchmark/ensembles.py --members rem --env-id door-demo
 

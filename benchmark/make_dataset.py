@@ -1,4 +1,4 @@
-"""Data in D4RL's format without a download, made as the paper says (sections 4.2 and 4.3).
+"""Data in D4RL's format without a download, made as the paper says (sections 5.2 and 5.3).
 
     python benchmark/make_dataset.py --policy hopper-medium hopper-expert    # roll out, half each
     python benchmark/make_dataset.py --policy runs/RUN --steps 5000          # the policy of a run

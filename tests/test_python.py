@@ -28,7 +28,6 @@ def test_data_of_a_random_policy_in_pendulum(script, tmp_path, monkeypatch):
     changes = {"env_id": "Pendulum-v1", "dataset_path": None, "num_seeds": 2}
     result = script.main(short(script, **changes), dataset=dataset)
     assert result["transitions"] == 298
-    assert list(result["returns_of_scores_0_and_100"]) == [0, 100]
     for row in result["history"]:
         assert np.allclose(row["score"], row["return"]) and -2000 < row["return"][0] < 0
 
