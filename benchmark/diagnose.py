@@ -85,7 +85,7 @@ def diagnose(run: Path) -> dict[str, list[float]]:
         for array in (obs, action)
     )
     found = constraint(agent, obs, args["mmd_kernel"], args["mmd_sigma"])
-    if script == "uwac":
+    if script == "uwac" and args["dropout"] > 0:
         found |= aurocs(agent, obs, action, uwac.Args(**args))
     return {name: values.tolist() for name, values in found.items()}
 
