@@ -29,7 +29,6 @@ import sys
 import tempfile
 import time
 from contextlib import contextmanager
-from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Literal
@@ -123,7 +122,7 @@ class Args:
             raise InputError(f"--{wrong['loc'][0]} {wrong['input']!r}: {wrong['msg']}") from None
 
     def __post_init__(self):
-        if self.resume is not None:  # `resumed` takes what follows from the run
+        if self.resume:  # `resumed` takes what follows from the run
             return
         self.total_steps = self.total_steps or 500_000
         if self.mmd_kernel == "auto":  # as BEAR's author recommends for D4RL
@@ -230,7 +229,7 @@ class Actor(MLP):
     def sample(self, obs: Tensor, num: int) -> Tensor:
         """Actions before the tanh: (S, B, D) -> (S, B, num, A)."""
         mean, log_std = self(obs)
-        noise = torch.randn(*obs.shape[:2], num, mean.shape[-1], device=obs.device)
+        noise = torch.randn(*obs.shape[:2], num, mean.shape[-1], device=DEVICE)
         return mean.unsqueeze(2) + log_std.exp().unsqueeze(2) * noise
 
 
@@ -254,7 +253,7 @@ class BehaviorVAE(nn.Module):
 
     def sample(self, obs: Tensor, num: int) -> Tensor:
         """Likely actions of the data, before the tanh: (S, B, D) -> (S, B, num, A)."""
-        latent = torch.randn(*obs.shape[:2], num, self.latent_dim, device=obs.device)
+        latent = torch.randn(*obs.shape[:2], num, self.latent_dim, device=DEVICE)
         return self.decoder(rows(obs, latent.clamp(-0.5, 0.5))).unflatten(1, (-1, num))
 
 
@@ -283,7 +282,7 @@ def mc_dropout_variance(critic: Critic, obs: Tensor, action: Tensor, p: float, T
     h1 = first(rows(obs, action)).relu_()  # (2, S, B, H), the same in all passes
     q = []
     for _ in range(T):
-        kept = torch.rand(2, *b2.shape, device=b2.device) >= p
+        kept = torch.rand(2, *b2.shape, device=DEVICE) >= p
         mask1, mask2 = kept / (1 - p)  # (2, S, 1, H) each
         h2 = ((h1 * mask1) @ w2).add_(b2).relu_()
         q.append(((h2 * mask2) @ w3).squeeze(-1))
@@ -370,13 +369,13 @@ class Agent(nn.Module):
         candidates = self.actor.sample(obs, num_candidates).tanh()
         q1, _ = self.critic(obs, candidates)  # (S, B, N)
         best = q1.argmax(-1)[:, :, None, None]
-        return candidates.take_along_dim(best, dim=2).squeeze(2).cpu().numpy()
+        return candidates.take_along_dim(best, dim=2).squeeze(2).numpy(force=True)
 
 
 def update(agent: Agent, data: list[Tensor], step: int | Tensor, args: Args) -> dict[str, Tensor]:
     """One step of all networks, Algorithm 1, lines 3 to 12; data (n, ...). Returns metrics (S,)."""
     # Line 3: a mini-batch of transitions for each seed.
-    index = torch.randint(len(data[0]), (args.num_seeds, args.batch_size), device=data[0].device)
+    index = torch.randint(len(data[0]), (args.num_seeds, args.batch_size), device=DEVICE)
     obs, action, reward, next_obs, done = (array[index] for array in data)  # (S, B, ...)
     agent.critic.power_iteration()
     agent.target_critic.power_iteration()
@@ -450,17 +449,18 @@ def ood_auroc(agent: Agent, data: list[Tensor], args: Args) -> np.ndarray:
 
 def evaluate(agent: Agent, envs: gym.vector.VectorEnv, seed: list[int], num: int) -> np.ndarray:
     """Returns (S, E) of E whole episodes per seed, acting by the best of `num` candidates."""
-    seed = int(np.random.SeedSequence(seed).generate_state(1)[0])
+    seed = np.random.SeedSequence(seed).generate_state(1).item()
+    S = len(agent.log_alpha)
     returns, running = np.zeros(envs.num_envs), np.ones(envs.num_envs, bool)
     obs, _ = envs.reset(seed=seed)
     with torch.random.fork_rng():  # a stream of its own, so that evaluations do not change training
         torch.manual_seed(seed)
         while running.any():
-            action = agent.act(obs.reshape(len(agent.log_alpha), -1, obs.shape[-1]), num)
+            action = agent.act(obs.reshape(S, -1, obs.shape[-1]), num)
             obs, reward, terminated, truncated, _ = envs.step(action.reshape(len(obs), -1))
             returns += reward * running  # an environment that ended has begun its next episode
             running &= ~(terminated | truncated)
-    return returns.reshape(len(agent.log_alpha), -1)
+    return returns.reshape(S, -1)
 
 
 # Environment, its step limit, and the returns that D4RL scores with 0 (random) and 100 (expert).
@@ -532,14 +532,14 @@ def make_env(gym_id: str, **settings) -> gym.Env:
     """D4RL's version of a Gymnasium environment such as AdroitHandDoor-v1 or Hopper-v4, or another
     one with its actions scaled to [-1, 1]. Raises InputError where D4RL's cannot be had."""
     gym.logger.min_level = gym.logger.ERROR  # no advice to move on to -v5
-    if gym_id not in [row[0] for row in ENVIRONMENTS.values()]:
-        return gym.wrappers.RescaleAction(gym.make(gym_id, **settings), -1.0, 1.0)
-    if gym_id.startswith("Adroit"):
+    if gym_id.startswith("Adroit") and "Sparse" not in gym_id:
         if version("gymnasium-robotics") != "1.4.2":
             raise InputError("D4RL's rewards need one version: install gymnasium-robotics==1.4.2")
         notifications.pop("gymnasium_robotics", None)  # on the rewards that D4RLHand puts right
         return D4RLHand(gym.make(f"gymnasium_robotics:{gym_id}", **settings))
     env = gym.make(gym_id, **settings)
+    if gym_id not in ("Hopper-v4", "HalfCheetah-v4", "Walker2d-v4"):
+        return gym.wrappers.RescaleAction(env, -1.0, 1.0)
     use_d4rl_masses(env)
     return env
 
@@ -562,28 +562,23 @@ def task_files() -> dict[str, str]:
             files[f"{name}-{kind}-v2"] = f"gym_mujoco_v2/{file}-v2.hdf5"
             file = file.replace("medium_replay", "mixed").replace("walker2d_mixed", "walker_mixed")
             files[f"{name}-{kind}-v0"] = f"gym_mujoco/{file}.hdf5"
-    v0_names = {
-        "human": "v0_demos_clipped",
-        "cloned": "demos-v0-bc-combined",
-        "expert": "v0_expert_clipped",
-    }
     for name in ("pen", "hammer", "door", "relocate"):
-        for kind, v0_name in v0_names.items():
-            files[f"{name}-{kind}-v0"] = f"hand_dapg/{name}-{v0_name}.hdf5"
+        files[f"{name}-human-v0"] = f"hand_dapg/{name}-v0_demos_clipped.hdf5"
+        files[f"{name}-cloned-v0"] = f"hand_dapg/{name}-demos-v0-bc-combined.hdf5"
+        files[f"{name}-expert-v0"] = f"hand_dapg/{name}-v0_expert_clipped.hdf5"
+        for kind in ("human", "cloned", "expert"):
             files[f"{name}-{kind}-v1"] = f"hand_dapg_v1/{name}-{kind}-v1.hdf5"
     return files
 
 
-def find_dataset(env_id: str, dataset_path: str | None) -> Path:
-    """`dataset_path`, or the task's file: in data/ beside this script, or in D4RL's cache folder,
-    into which it is downloaded if need be. Raises InputError."""
-    if dataset_path is not None:
-        return Path(dataset_path)
+def find_dataset(env_id: str) -> Path:
+    """The task's file: in data/ beside this script, or in D4RL's cache folder, into which it is
+    downloaded if need be. Raises InputError."""
     files = task_files()
     file = files.get(env_id) or files.get(f"{env_id}-v0")  # the paper's are v0
     if file is None:
         raise InputError(f"--env-id {env_id!r}: no such task; there are {', '.join(files)}")
-    cache = Path(os.environ.get("D4RL_DATASET_DIR") or "~/.d4rl/datasets").expanduser()
+    cache = Path(os.getenv("D4RL_DATASET_DIR") or "~/.d4rl/datasets").expanduser()
     path = cache / Path(file).name
     beside = Path(__file__).parent / "data" / path.name
     for place in (beside, path, cache / f"{env_id}-rebuilt.hdf5"):  # by benchmark/make_dataset.py
@@ -647,7 +642,7 @@ def to_transitions(
         if array.shape not in (shape, (*shape, 1)):
             raise InputError(f"{where}: {name} has shape {array.shape}, expected is {shape}")
         bad = np.argwhere(~np.isfinite(array))
-        if len(bad) > 0:
+        if bad.size:
             found = f"{len(bad)} NaN or infinite values, the first in row {bad[0, 0]}"
             raise InputError(f"{where}: {name} has {found}")
         data[name] = array.reshape(shape)
@@ -661,7 +656,7 @@ def to_transitions(
             timeout[i] = steps + 1 == max_steps
             steps = 0 if timeout[i] else 1 if done[i] else steps + 1  # 1: D4RL counts so
     kept = np.flatnonzero(~timeout[:-1])
-    if len(kept) == 0:
+    if not kept.size:
         raise InputError(f"{where}: no usable transition among {len(obs)} steps")
     done = (done[kept] != 0).astype(np.float32)
     return [obs[kept], action[kept].clip(-1, 1), reward[kept], obs[kept + 1], done]
@@ -675,7 +670,8 @@ def save_checkpoint(run: Path, agent: Agent, args: Args, history: list[dict]) ->
         "dims": agent.dims,
         "agent": agent.state_dict(),
         "optimizers": {name: opt.state_dict() for name, opt in agent.optimizers.items()},
-        "generators": [torch.get_rng_state(), *torch.cuda.get_rng_state_all()],
+        "generator": torch.get_rng_state(),
+        "cuda_generators": torch.cuda.get_rng_state_all(),
         "history": history,
     }
     aside = run / "checkpoint.tmp"
@@ -704,11 +700,11 @@ def resumed(args: Args) -> Args:
     """The arguments of the run `args.resume`, but for those given with it. Raises InputError for
     one that would change how the run was trained so far."""
     saved = load_checkpoint(args.resume)[1]["args"]
-    names = list(saved)
-    for i, name in enumerate(names):
-        value = getattr(args, name)
+    shapes_training = True
+    for name, value in vars(args).items():
+        shapes_training &= name != "total_steps"  # which is the first in Args that does not
         if value not in (getattr(Args, name), saved[name]):
-            if i < names.index("total_steps"):
+            if shapes_training:
                 raise InputError(f"--resume {args.resume}: {name} is {saved[name]}, and stays so")
             saved[name] = value
     return Args(**saved)
@@ -718,7 +714,7 @@ def hardware() -> str:
     """The GPU, or the CPU and how many of its threads are used."""
     if DEVICE == "cuda":
         return torch.cuda.get_device_name()
-    cpu = subprocess.getoutput("grep -m 1 'model name' /proc/cpuinfo").partition(": ")[2]
+    cpu = subprocess.getoutput("lscpu 2>/dev/null | sed -n 's/Model name: *//p'")
     return f"{cpu}, {torch.get_num_threads()} threads"
 
 
@@ -726,12 +722,12 @@ def main(args: Args, dataset: dict[str, np.ndarray] | None = None) -> dict:
     """Train on the task's data, or on `dataset`, arrays by D4RL's names; evaluate, and report into
     the run's folder. Returns what its result.json holds. Raises InputError before any training,
     FloatingPointError where that diverges, OSError where a file cannot be written."""
-    if args.resume is not None:
+    if args.resume:
         args = resumed(args)
     torch.set_float32_matmul_precision(args.matmul_precision)
     source = {"path": "arrays from Python"}
     if dataset is None:
-        dataset, source = read_file(find_dataset(args.env_id, args.dataset_path))
+        dataset, source = read_file(args.dataset_path or find_dataset(args.env_id))
     envs = make_envs(args.env_id, args.num_seeds * args.eval_episodes)
     with input_errors(f"--env-id {args.env_id}: observations and actions must be vectors"):
         dims = envs.single_observation_space.shape + envs.single_action_space.shape
@@ -740,16 +736,16 @@ def main(args: Args, dataset: dict[str, np.ndarray] | None = None) -> dict:
     arrays = to_transitions(dataset, obs_dim, action_dim, max_steps, source["path"])
     data = [torch.as_tensor(array, device=DEVICE) for array in arrays]
 
-    name = f"{args.env_id}__{SCRIPT}__{args.seed}__{datetime.now():%Y-%m-%d_%H%M%S}"
+    name = f"{args.env_id}__{SCRIPT}__{args.seed}__{time.strftime('%Y-%m-%d_%H%M%S')}"
     run = Path(args.resume or args.run_dir or f"runs/{name}")
-    if args.resume is None:
+    if not args.resume:
         with input_errors(f"{run}: choose another --run-dir, or go on with it by --resume"):
             run.mkdir(parents=True)
         torch.manual_seed(args.seed)
         save_checkpoint(run, Agent(args, *dims), args, history=[])
     agent, saved = load_checkpoint(run)  # a new run goes on from its beginning
-    torch.set_rng_state(saved["generators"][0])
-    torch.cuda.set_rng_state_all(saved["generators"][1:])
+    torch.set_rng_state(saved["generator"])
+    torch.cuda.set_rng_state_all(saved["cuda_generators"])
     history = saved["history"]
     start, seconds = (history[-1]["step"], history[-1]["seconds"]) if history else (0, 0.0)
     result = {
@@ -770,7 +766,7 @@ def main(args: Args, dataset: dict[str, np.ndarray] | None = None) -> dict:
     bar = tqdm(initial=start, total=args.total_steps, unit=" updates", mininterval=10)
     began = time.perf_counter() - seconds
     with writer, bar:
-        writer.add_text("args", json.dumps(vars(args)))
+        writer.add_text("args", str(args))
         for step in range(start + 1, args.total_steps + 1):
             metrics = update(agent, data, step, args)
             bar.update()

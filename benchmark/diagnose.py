@@ -74,7 +74,7 @@ def diagnose(run: Path) -> dict[str, list[float]]:
     """Of each seed of a run. Raises InputError."""
     script, agent, saved = load(run)
     args = saved["args"]
-    dataset, source = uwac.read_file(uwac.find_dataset(args["env_id"], args["dataset_path"]))
+    dataset, source = uwac.read_file(args["dataset_path"] or uwac.find_dataset(args["env_id"]))
     max_steps = uwac.task(args["env_id"])[1]
     obs, action, *_ = uwac.to_transitions(dataset, *agent.dims, max_steps, source["path"])
     states = np.random.default_rng(0).permutation(len(obs))[:NUM_STATES]

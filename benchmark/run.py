@@ -84,7 +84,7 @@ def grid(args: Args, options: list[str]) -> dict[str, list[str]]:
         if task not in tasks:
             refuse(f"--tasks {task}: there are {', '.join(sorted(tasks))}")
         if not args.dry_run:
-            bear.find_dataset(task, None)  # before two runs would download the same file
+            bear.find_dataset(task)  # before two runs would download the same file
     # The options are in the name, so that runs of different protocols stand side by side.
     protocol = " ".join(options).replace(" --", "__").removeprefix("--")
     protocol = protocol.replace(" ", "-").replace("/", "-")

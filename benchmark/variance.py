@@ -48,7 +48,7 @@ class Args:
 
 
 def train(args: Args, rate: float, spectral_norm: bool) -> tuple[uwac.Agent, list[Tensor]]:
-    path = uwac.find_dataset(args.env_id, args.dataset_path)
+    path = args.dataset_path or uwac.find_dataset(args.env_id)
     arrays, _ = uwac.read_file(path)
     envs = uwac.make_envs(args.env_id, 1)
     dims = envs.single_observation_space.shape + envs.single_action_space.shape

@@ -1,7 +1,6 @@
 """Names of tasks, D4RL's reading of a file, and one clear line for data that cannot be used."""
 
 import hashlib
-from pathlib import Path
 
 import h5py
 import numpy as np
@@ -130,7 +129,7 @@ def test_files_of_the_papers_27_tasks(script):
 
 
 def test_where_a_file_is_looked_for(script, tmp_path, monkeypatch):
-    """dataset_path, data/ beside the script, the cache, a rebuilt set there: the places are filled
+    """In data/ beside the script, the cache, a rebuilt set there: the places are filled
     from the last to the first. Version 0 if none is given."""
     monkeypatch.setattr(script, "__file__", str(tmp_path / "script.py"))
     monkeypatch.delenv("D4RL_DATASET_DIR", raising=False)  # which test_download.py sets
@@ -142,23 +141,22 @@ def test_where_a_file_is_looked_for(script, tmp_path, monkeypatch):
     for place in (rebuilt, cached, beside):
         place.parent.mkdir(parents=True, exist_ok=True)
         place.touch()
-        assert script.find_dataset("door-human", None) == place
-    assert script.find_dataset("door-human-v0", None) == beside
-    assert script.find_dataset("Pendulum-v1", "own.hdf5") == Path("own.hdf5")
+        assert script.find_dataset("door-human") == place
+    assert script.find_dataset("door-human-v0") == beside
 
 
 def test_door_demo_ships_with_the_project(script, tmp_path, monkeypatch):
     """A script alone in a folder says so and asks no server for it."""
-    assert script.find_dataset("door-demo", None) == ROOT / "data" / "door-demo.hdf5"
+    assert script.find_dataset("door-demo") == ROOT / "data" / "door-demo.hdf5"
     monkeypatch.setattr(script, "__file__", str(tmp_path / "script.py"))
     monkeypatch.setenv("D4RL_DATASET_DIR", str(tmp_path))
     problem = "door-demo.hdf5 ships with the project: .*--dataset-path"
     with pytest.raises(script.InputError, match=problem):
-        script.find_dataset("door-demo", None)
+        script.find_dataset("door-demo")
 
 
 @pytest.mark.parametrize("task", ["Hopper-v4", "DOOR-DEMO", "Pendulum-v17", "door-human-v2"])
 def test_an_unknown_task_gets_the_list_of_what_there_is(script, task):
     problem = f"--env-id '{task}': no such task; there are door-demo, hopper-.*relocate-expert-v1"
     with pytest.raises(script.InputError, match=problem):
-        script.find_dataset(task, None)
+        script.find_dataset(task)

@@ -44,7 +44,7 @@ def test_a_file_is_downloaded_once(script, server, cache, monkeypatch):
     """By D4RL's name for it; nothing but the file is left."""
     for kind in ("good", "missing"):
         monkeypatch.setattr(script, "D4RL", f"{server}/{kind}/")
-        path = script.find_dataset("door-human", None)
+        path = script.find_dataset("door-human")
         assert path == cache / "door-v0_demos_clipped.hdf5"
     assert path.read_bytes() == DEMO
     assert list(cache.iterdir()) == [path]
@@ -55,7 +55,7 @@ def test_what_does_not_arrive(script, server, cache, monkeypatch, kind, says):
     """One line names address, folder and what needs no network; nothing is left."""
     monkeypatch.setattr(script, "D4RL", f"{server}/{kind}/")
     with pytest.raises(script.InputError, match=says) as error:
-        script.find_dataset("door-human", None)
+        script.find_dataset("door-human")
     message = str(error.value)
     assert f"{server}/{kind}/{FILE} cannot be fetched into {cache}" in message
     assert "door-demo needs no download" in message and "\n" not in message

@@ -17,8 +17,8 @@ from packaging.requirements import Requirement
 import uwac
 
 SCRIPTS = ["bear.py", "uwac.py", "lunarlander_uncertainty.py"]
-LINES = {"bear.py": 684, "uwac.py": 807, "lunarlander_uncertainty.py": 480}
-TOKENS = {"bear.py": 5593, "uwac.py": 6882, "lunarlander_uncertainty.py": 5500}
+LINES = {"bear.py": 680, "uwac.py": 803, "lunarlander_uncertainty.py": 480}
+TOKENS = {"bear.py": 5500, "uwac.py": 6800, "lunarlander_uncertainty.py": 5500}
 COLUMNS = 100
 FUNCTION_LINES = 60
 MAIN_LINES = 90

@@ -168,7 +168,7 @@ def test_it_learns():
     settings = {"batch_size": 32, "num_candidates": 2, "num_mmd_samples": 4, "warmup_steps": 10_000}
     settings |= {"actor_lr": 2e-3, "vae_lr": 1e-3, "critic_lr": 1e-3, "dual_lr": 1e-2}
     args = uwac.Args("door-demo", variance="analytic", **settings)
-    arrays, _ = uwac.read_file(uwac.find_dataset("door-demo", None))
+    arrays, _ = uwac.read_file(uwac.find_dataset("door-demo"))
     transitions = uwac.to_transitions(arrays, 39, 28, 200, "door-demo")
     data = [torch.as_tensor(array) for array in transitions]
     agent = uwac.Agent(args, obs_dim=39, action_dim=28)
