@@ -39,7 +39,7 @@ import torch.nn.functional as F
 import tyro
 from gymnasium.wrappers.utils import RunningMeanStd
 from matplotlib.figure import Figure
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor, nn
 from torch.distributions import Categorical, OneHotCategorical
 from tqdm.auto import tqdm
@@ -66,7 +66,7 @@ class Args:
     total_steps: PositiveInt = 8_000  # updates
     run_dir: str | None = None  # folder of results; None: runs/lunarlander__DATE-TIME
     # UWAC
-    beta: NonNegativeFloat = 1.6  # weight beta / Var[Q] (paper: 0.8, 1.6, 2.5); 1e9: as if none
+    beta: PositiveFloat = 1.6  # weight beta / Var[Q] (paper: 0.8, 1.6, 2.5); 1e9: as if none
     dropout: Annotated[float, Field(gt=0, lt=1)] = 0.1  # after each ReLU (authors' code)
     weight_clip: NonNegativeFloat = 1.5  # upper limit of the weight (paper, section 5.5)
     # The rest of Algorithm 1

@@ -532,7 +532,7 @@ def make_env(gym_id: str, **settings) -> gym.Env:
     """D4RL's version of a Gymnasium environment such as AdroitHandDoor-v1 or Hopper-v4, or another
     one with its actions scaled to [-1, 1]. Raises InputError where D4RL's cannot be had."""
     gym.logger.min_level = gym.logger.ERROR  # no advice to move on to -v5
-    if gym_id.startswith("Adroit") and "Sparse" not in gym_id:
+    if gym_id.startswith("Adroit") and "Sparse" not in gym_id:  # D4RL's rewards are dense
         if version("gymnasium-robotics") != "1.4.2":
             raise InputError("D4RL's rewards need one version: install gymnasium-robotics==1.4.2")
         notifications.pop("gymnasium_robotics", None)  # on the rewards that D4RLHand puts right

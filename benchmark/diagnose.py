@@ -51,7 +51,7 @@ def constraint(agent: uwac.Agent, obs: Tensor, kernel: str, sigma: float) -> dic
     found["gap"] = squared_gap.mean((1, 2)).sqrt()
     found["actor_std"] = (2 * actor_log_std).exp().mean((1, 2)).sqrt()
     found["vae_std"] = vae_samples.var(2).mean((1, 2)).sqrt()
-    of_saturated = (squared_gap * saturated).sum((1, 2)) / saturated.sum((1, 2))
+    of_saturated = (squared_gap * saturated).sum((1, 2)) / saturated.sum((1, 2)).clamp(min=1)
     found["gap_saturated"] = of_saturated.sqrt()
     found["saturated"] = saturated.mean((1, 2))
     return found

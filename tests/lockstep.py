@@ -1,8 +1,8 @@
 """Updates of the authors' trainers, repeated by bear.py and uwac.py with the same random numbers.
 
-tests/golden/*_lockstep*.npz are 14 updates each of the authors' BEAR and UWAC, changed as below, with small
-networks on 64 transitions: data, weights before and after, every random number, every loss. Both
-scripts must come to the same losses and weights; uwac.py to those of BEAR with its parts off.
+tests/golden/*_lockstep*.npz are 14 updates each of the authors' BEAR and UWAC, changed as below,
+with small networks on 64 transitions: data, weights before and after, all random numbers, all
+losses. Both scripts must come to the same losses and weights; uwac.py to BEAR's with its parts off.
 
     python tests/lockstep.py tests/golden/*_lockstep*.npz
 

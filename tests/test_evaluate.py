@@ -109,3 +109,6 @@ def test_diagnosis_of_known_networks(monkeypatch):
     assert found["actor_std"] == pytest.approx(np.exp(-5)) and found["vae_std"] == 0
     assert found["auroc_dealt"] == 0.5
     assert found["auroc_uniform"] == pytest.approx(7 / 8, abs=0.1)  # a quarter has no variance
+    monkeypatch.setattr(uwac, "uncertainty", lambda _, obs, x, args: (x - obs).norm(dim=-1))
+    obs = torch.rand(1, 40, 3)  # and where only a state's own action, here the state, has none
+    assert min(diagnose.aurocs(agent, obs, obs, None).values()) > 0.8

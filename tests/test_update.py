@@ -1,4 +1,4 @@
-"""`update` where the authors' trajectories (test_lockstep.py) do not tell: a stack of seeds, targets,
+"""`update` where the authors' trajectories (test_lockstep.py) tell nothing: seeds stacked, targets,
 the limits of alpha, every argument; and that it learns."""
 
 import copy
