@@ -16,7 +16,6 @@ WRONG = [
     ("seed", -1, "Input should be greater than or equal to 0"),
     ("batch_size", 0, "Input should be greater than 0"),
     ("batch_size", 2.5, "Input should be a valid integer"),
-    ("total_steps", 0, "Input should be greater than 0"),
     ("beta", 0.0, "Input should be greater than 0"),
     ("dropout", 1.0, "Input should be less than 1"),
     ("passes", 1, "Input should be greater than or equal to 2"),

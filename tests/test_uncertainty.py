@@ -78,20 +78,21 @@ def test_a_pass_draws_one_mask_for_all_rows():
 def test_uncertainty_is_the_sum_over_the_critics():
     critic, obs, action = critic_and_pairs(S=2)
     args = uwac.Args(dropout=0.3, variance="analytic")
-    q1, q2 = uwac.analytic_dropout_variance(critic, obs, action, 0.3)
     found = uwac.uncertainty(critic, obs, action, args)
-    assert_close(found, q1 + q2)
+    assert_close(found, uwac.analytic_dropout_variance(critic, obs, action, 0.3).sum(0))
     assert not found.requires_grad
+    critic.layers[0].bias.data -= 100  # no unit gets through, so that no mask makes a difference
+    critic.layers[1].bias.data.zero_()
+    assert uwac.uncertainty(critic, obs, action, args).max() < 1e-12
 
 
 def test_weights_are_those_of_the_authors_code(authors):
     variance = authors["weight_var"]
-    inverse = uwac.Args(beta=1.6, weight_clip=1.5)
-    exponential = uwac.Args(beta=0.5, weight_clip=1.0, weighting="exp")
-    expected = authors["weight_inverse_beta1.6_clip1.5"]
-    assert_close(uwac.uncertainty_weight(variance, inverse), expected)
-    expected = authors["weight_exp_beta0.5_clip1.0"]
-    assert_close(uwac.uncertainty_weight(variance, exponential), expected)
+    inverse = uwac.uncertainty_weight(variance, uwac.Args(beta=1.6, weight_clip=1.5))
+    assert_close(inverse, authors["weight_inverse_beta1.6_clip1.5"])
+    args = uwac.Args(beta=0.5, weight_clip=1.0, weighting="exp")
+    exponential = uwac.uncertainty_weight(variance, args)
+    assert_close(exponential, authors["weight_exp_beta0.5_clip1.0"])
 
 
 def test_weights_by_hand():
