@@ -21,6 +21,7 @@ from pathlib import Path
 import numpy as np
 import torch
 import tyro
+from ending import errors_in_one_line
 from evaluate import load
 from scipy.stats import mannwhitneyu
 from torch import Tensor
@@ -101,8 +102,5 @@ def main(runs: tyro.conf.Positional[tuple[Path, ...]]) -> None:
 
 
 if __name__ == "__main__":
-    try:
+    with errors_in_one_line():
         tyro.cli(main)
-    except (uwac.InputError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2 if isinstance(error, uwac.InputError) else 1)

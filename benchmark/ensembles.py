@@ -18,6 +18,7 @@ from unittest import mock
 import pydantic
 import torch
 import tyro
+from ending import errors_in_one_line
 from pydantic import Field
 from torch import Tensor
 
@@ -101,10 +102,5 @@ load_checkpoint = in_uwac(uwac.load_checkpoint)
 
 
 if __name__ == "__main__":
-    try:
+    with errors_in_one_line():
         main(tyro.cli(Args))
-    except KeyboardInterrupt:
-        sys.exit(130)
-    except (uwac.InputError, FloatingPointError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit({uwac.InputError: 2, FloatingPointError: 3}.get(type(error), 1))

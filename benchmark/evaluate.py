@@ -17,6 +17,7 @@ from pathlib import Path
 import gymnasium as gym
 import torch
 import tyro
+from ending import errors_in_one_line
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import ensembles
@@ -86,8 +87,5 @@ def main(args: Args) -> None:
 
 
 if __name__ == "__main__":
-    try:
+    with errors_in_one_line():
         main(tyro.cli(Args))
-    except (uwac.InputError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2 if isinstance(error, uwac.InputError) else 1)

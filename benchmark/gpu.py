@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import torch
 import tyro
+from ending import errors_in_one_line
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import bear
@@ -81,9 +82,5 @@ if __name__ == "__main__":
     name, *words = sys.argv[1:]
     if name == "compare":
         sys.exit(compare(Path(*words)))
-    try:
+    with errors_in_one_line():
         train(scripts[name], words)
-    except (bear.InputError, uwac.InputError, FloatingPointError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        codes = {bear.InputError: 2, uwac.InputError: 2, FloatingPointError: 3}
-        sys.exit(codes.get(type(error), 1))

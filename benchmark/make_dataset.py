@@ -28,6 +28,7 @@ import h5py
 import numpy as np
 import torch
 import tyro
+from ending import errors_in_one_line
 from torch import Tensor, nn
 from torch.distributions import Normal
 from tqdm import tqdm
@@ -412,11 +413,5 @@ def main(args: Args) -> Path | None:
 
 
 if __name__ == "__main__":
-    try:
+    with errors_in_one_line():
         main(tyro.cli(Args))
-    except (InputError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2 if isinstance(error, InputError) else 1)
-    except KeyboardInterrupt:
-        print("stopped; the same command goes on with a training", file=sys.stderr)
-        sys.exit(130)

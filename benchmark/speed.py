@@ -24,6 +24,7 @@ from statistics import median
 
 import torch
 import tyro
+from ending import errors_in_one_line
 from style import COLOURS, new_figure, save
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -235,8 +236,5 @@ def main(args: Args) -> None:
 
 
 if __name__ == "__main__":
-    try:
+    with errors_in_one_line():
         main(tyro.cli(Args))
-    except (uwac.InputError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2 if isinstance(error, uwac.InputError) else 1)
