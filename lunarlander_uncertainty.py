@@ -23,7 +23,6 @@ actions (one-hot), H hidden units; of the expert, T steps in E environments.
 
 import copy
 import json
-import math
 import sys
 import time
 from datetime import datetime
@@ -149,7 +148,7 @@ def analytic_dropout_variance(critic: Critic, obs: Tensor, action: Tensor, p: fl
     std = (r * h1.square() @ w2.square()).sqrt().clamp(min=1e-12)
     t = (z / std).clamp(-8, 8)  # further out the density is next to 0, and slow to compute with
     slope = torch.special.ndtr(t)  # P(z > 0), the mean slope of the ReLU
-    density = torch.exp(-0.5 * t.square()) / math.sqrt(2 * math.pi)
+    density = torch.exp(-0.5 * t.square()) / (2 * torch.pi) ** 0.5
     mean = z * slope + std * density  # E[h2]
     mean_square = z * mean + std.square() * slope  # E[h2^2]
     # The first masks move all h2 together, along their slopes; what these miss, and the second
@@ -245,16 +244,17 @@ def update(agent: Agent, data: list[Tensor], args: Args) -> dict[str, Tensor]:
 
 @torch.no_grad()
 def state_variance(agent: Agent, obs: Tensor, args: Args) -> Tensor:
-    """Var[Q1] + Var[Q2] of states (n, D), mean over each seed's policy: (S, n)."""
+    """Var[Q1] + Var[Q2] of states (n, D), mean over each seed's policy: (S, n), not below 1e-12."""
     obs = obs.expand(args.num_seeds, -1, -1)
     policy = agent.actor(obs).softmax(-1)  # (S, n, A)
-    return (policy * dropout_variance(agent.critic, obs, every_action(obs), args)).sum(-1)
+    variance = (policy * dropout_variance(agent.critic, obs, every_action(obs), args)).sum(-1)
+    return variance.clamp(min=1e-12)  # it has a logarithm where all units are dead, too
 
 
 def auroc(known: Tensor, novel: Tensor) -> list[float]:
     """The chance, for each seed, that a value of `novel` (S, m) exceeds one of `known` (S, n)."""
-    larger = novel.unsqueeze(2) > known.unsqueeze(1)
-    return larger.float().mean((1, 2)).tolist()
+    larger = torch.sign(novel.unsqueeze(2) - known.unsqueeze(1))  # 1, -1, or 0 for a tie
+    return (0.5 + 0.5 * larger.mean((1, 2))).tolist()
 
 
 def normalized(obs: np.ndarray, seen: RunningMeanStd) -> Tensor:
@@ -450,8 +450,8 @@ def main(args: Args, expert: dict[str, np.ndarray] | None = None) -> dict:
         for name in ("auroc_variance", "auroc_distance"):
             values = numbers[name]
             print(f"clip {clip}, {name}: {np.mean(values):.3f} ± {np.std(values):.3f}")
-    result["seconds"] = time.perf_counter() - start
-    (run / "result.json").write_text(json.dumps(result, indent=2))
+        result["seconds"] = time.perf_counter() - start
+        (run / "result.json").write_text(json.dumps(result, indent=2))
     return result
 
 

@@ -15,14 +15,13 @@ dropout. `update` is the paper's Algorithm 1, and `diff bear.py uwac.py` shows a
     python uwac.py --env-id door-demo --total-steps 4000 --eval-every 1000 --variance analytic
 
 Shapes: S seeds trained side by side, B batch, N sampled actions (M for MMD), D observation size,
-A action size, H hidden units, T stochastic passes. S is every tensor's first dimension, after a 2
-of the twin critics.
+A action size, H hidden units. S is every tensor's first dimension, after a 2 of the twin critics.
+T is the number of stochastic passes.
 """
 
 import copy
 import functools
 import json
-import math
 import os
 import subprocess
 import sys
@@ -71,12 +70,14 @@ def input_errors(what: str):
 Share = Annotated[float, Field(ge=0, le=1)]  # a number from 0 to 1
 
 
-@pydantic.dataclasses.dataclass(config={"extra": "forbid", "allow_inf_nan": False})
+@pydantic.dataclasses.dataclass(
+    config={"extra": "forbid", "allow_inf_nan": False, "str_min_length": 1}
+)
 class Args:
     env_id: str = "door-human"  # D4RL task, such as pen-cloned-v1 or hopper-medium-v2; or door-demo
-    dataset_path: str | None = None  # file in D4RL's format; then env_id may be any Gymnasium id
     seed: NonNegativeInt = 0  # same machine, same arguments, same numbers
     num_seeds: PositiveInt = 1  # S, independent agents trained side by side (the paper reports 5)
+    matmul_precision: Literal["highest", "high", "medium"] = "high"  # of float32 products (torch)
     # UWAC
     beta: PositiveFloat = 1.6  # weight beta / Var[Q] (paper, section 5.5: 0.8, 1.6 or 2.5)
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1  # after each ReLU (authors' code)
@@ -100,10 +101,9 @@ class Args:
     critic_lr: NonNegativeFloat = 3e-4  # learning rate of the critics (BEAR code)
     vae_lr: NonNegativeFloat = 3e-4  # learning rate of the behaviour VAE (BEAR code)
     dual_lr: NonNegativeFloat = 1e-3  # learning rate of log alpha (BEAR code)
-    # Speed
-    matmul_precision: Literal["highest", "high", "medium"] = "high"  # of float32 products (torch)
-    # Length, evaluation and logging: from here on, a run that goes on may have other values
+    # Length, files, evaluation and logging: from here on, a resumed run may have other values
     total_steps: PositiveInt | None = None  # updates; None: 500,000 (D4RL's evaluation protocol)
+    dataset_path: str | None = None  # in D4RL's format; then env_id may be any Gymnasium id
     resume: str | None = None  # run folder to go on with; what is left at its default is the run's
     run_dir: str | None = None  # folder of results; None: runs/ENV__SCRIPT__SEED__DATE-TIME
     eval_every: PositiveInt = 5_000  # updates between evaluations, with a checkpoint each (CORL)
@@ -126,10 +126,10 @@ class Args:
             return
         self.total_steps = self.total_steps or 500_000
         if self.mmd_kernel == "auto":  # as BEAR's author recommends for D4RL
-            on_walkers = self.env_id.startswith(("hopper", "walker2d"))
+            on_walkers = task(self.env_id)[0].startswith(("Hopper", "Walker2d"))
             self.mmd_kernel = "laplacian" if on_walkers else "gaussian"
         if self.spectral_norm == "auto":
-            self.spectral_norm = self.env_id.startswith(("pen", "hammer", "door", "relocate"))
+            self.spectral_norm = "Adroit" in task(self.env_id)[0]
 
 
 class StackedLinear(nn.Module):
@@ -302,7 +302,7 @@ def analytic_dropout_variance(critic: Critic, obs: Tensor, action: Tensor, p: fl
     std = (r * h1.square() @ w2.square()).sqrt().clamp(min=1e-12)
     t = (z / std).clamp(-8, 8)  # further out the density is next to 0, and slow to compute with
     slope = torch.special.ndtr(t)  # P(z > 0), the mean slope of the ReLU
-    density = torch.exp(-0.5 * t.square()) / math.sqrt(2 * math.pi)
+    density = torch.exp(-0.5 * t.square()) / (2 * torch.pi) ** 0.5
     mean = z * slope + std * density  # E[h2]
     mean_square = z * mean + std.square() * slope  # E[h2^2]
     # The first masks move all h2 together, along their slopes; what these miss, and the second
@@ -406,12 +406,12 @@ def update(agent: Agent, data: list[Tensor], step: int | Tensor, args: Args) -> 
     with torch.no_grad():
         data_samples = agent.vae.sample(obs, args.num_mmd_samples)  # (S, B, M, A)
     mmd_loss = mmd(actor_samples, data_samples, args.mmd_kernel, args.mmd_sigma)  # (S, B)
-    # Line 11: the actor maximizes Q, weighted (equation 5), at one of its samples, under the
-    # constraint on MMD, whose multiplier alpha grows where it is violated.
+    # Line 11: the actor maximizes Q at one of its samples, under the constraint on MMD,
+    # whose multiplier alpha grows where it is violated.
     policy_action = actor_samples[:, :, 0].tanh()
     q1, q2 = agent.critic(obs, policy_action)
     policy_q = torch.minimum(q1, q2)  # (S, B)
-    var_q = uncertainty(agent.critic, obs, policy_action, args)
+    var_q = uncertainty(agent.critic, obs, policy_action, args)  # its weight: equation 5
     policy_weight = uncertainty_weight(var_q, args)
     use_q = step > args.warmup_steps
     alpha = agent.log_alpha.exp()  # (S,)
@@ -451,7 +451,8 @@ def evaluate(agent: Agent, envs: gym.vector.VectorEnv, seed: list[int], num: int
     """Returns (S, E) of E whole episodes per seed, acting by the best of `num` candidates."""
     seed = np.random.SeedSequence(seed).generate_state(1).item()
     S = len(agent.log_alpha)
-    returns, running = np.zeros(envs.num_envs), np.ones(envs.num_envs, bool)
+    returns = np.zeros(envs.num_envs)
+    running = np.ones_like(returns, bool)
     obs, _ = envs.reset(seed=seed)
     with torch.random.fork_rng():  # a stream of its own, so that evaluations do not change training
         torch.manual_seed(seed)
@@ -483,7 +484,7 @@ def task(env_id: str) -> tuple[str, int | None, float, float]:
 
 def normalized_score(env_id: str, returns: np.ndarray) -> np.ndarray:
     """D4RL's score of returns of any shape: 0 for a random policy's, 100 for an expert's."""
-    _, _, random_return, expert_return = task(env_id)
+    *_, random_return, expert_return = task(env_id)
     return 100 * (returns - random_return) / (expert_return - random_return)
 
 
@@ -532,11 +533,11 @@ def make_env(gym_id: str, **settings) -> gym.Env:
     """D4RL's version of a Gymnasium environment such as AdroitHandDoor-v1 or Hopper-v4, or another
     one with its actions scaled to [-1, 1]. Raises InputError where D4RL's cannot be had."""
     gym.logger.min_level = gym.logger.ERROR  # no advice to move on to -v5
-    if gym_id.startswith("Adroit") and "Sparse" not in gym_id:  # D4RL's rewards are dense
+    if "AdroitHand" in gym_id and "Sparse" not in gym_id:  # D4RL's rewards are dense
         if version("gymnasium-robotics") != "1.4.2":
             raise InputError("D4RL's rewards need one version: install gymnasium-robotics==1.4.2")
         notifications.pop("gymnasium_robotics", None)  # on the rewards that D4RLHand puts right
-        return D4RLHand(gym.make(f"gymnasium_robotics:{gym_id}", **settings))
+        return D4RLHand(gym.make(f"gymnasium_robotics:{gym_id.split(':')[-1]}", **settings))
     env = gym.make(gym_id, **settings)
     if gym_id not in ("Hopper-v4", "HalfCheetah-v4", "Walker2d-v4"):
         return gym.wrappers.RescaleAction(env, -1.0, 1.0)
@@ -546,10 +547,9 @@ def make_env(gym_id: str, **settings) -> gym.Env:
 
 def make_envs(env_id: str, num: int) -> gym.vector.SyncVectorEnv:
     """`num` copies of the task's environment. Raises InputError where that cannot be."""
-    gym_id, max_steps, _, _ = task(env_id)
-    make = functools.partial(make_env, gym_id, max_episode_steps=max_steps)
+    gym_id, steps, *_ = task(env_id)
     with input_errors(f"--env-id {env_id}: cannot make its environment"):
-        return gym.vector.SyncVectorEnv([make] * num)
+        return gym.vector.SyncVectorEnv([lambda: make_env(gym_id, max_episode_steps=steps)] * num)
 
 
 def task_files() -> dict[str, str]:
@@ -576,7 +576,7 @@ def find_dataset(env_id: str) -> Path:
     downloaded if need be. Raises InputError."""
     files = task_files()
     file = files.get(env_id) or files.get(f"{env_id}-v0")  # the paper's are v0
-    if file is None:
+    if not file:
         raise InputError(f"--env-id {env_id!r}: no such task; there are {', '.join(files)}")
     cache = Path(os.getenv("D4RL_DATASET_DIR") or "~/.d4rl/datasets").expanduser()
     path = cache / Path(file).name
@@ -603,10 +603,9 @@ def read_file(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
         if "timeouts" in file:
             names.append("timeouts")
         arrays = {name: read_array(file, name) for name in names}
-        source = {"path": str(path), "sha256": pooch.file_hash(path)}
-        if "metadata" in file:
-            source |= {name: str(value) for name, value in file["metadata"].attrs.items()}
-    return arrays, source
+        metadata = file["metadata"].attrs if "metadata" in file else {}
+        source = {name: str(value) for name, value in metadata.items()}
+    return arrays, source | {"path": str(path), "sha256": pooch.file_hash(path)}
 
 
 def read_array(file: h5py.File, name: str) -> np.ndarray:
@@ -617,7 +616,7 @@ def read_array(file: h5py.File, name: str) -> np.ndarray:
     array = file[name]
     filters = array.id.get_create_plist().get_nfilters() - array.shuffle
     if array.is_virtual or array.external or filters != (array.compression == "gzip"):
-        raise ValueError(f"{name} lies in another file, or is packed otherwise than by gzip")
+        raise ValueError(f"{name} lies in another file, or is packed otherwise than by gzip alone")
     if array.nbytes > 1032 * array.id.get_storage_size():  # the most that gzip can unpack
         raise ValueError(f"{name} claims more than the file holds")
     return array[()]
@@ -631,7 +630,7 @@ def to_transitions(
     reward, next_obs, done. A step that ends its episode by timeout has no next observation and is
     dropped, as is the last of all; a terminal step is kept with done = 1. Without timeouts, an
     episode ends after `max_steps`. Raises InputError that begins with `where`."""
-    widths = {"observations": (obs_dim,), "actions": (action_dim,), "rewards": (), "terminals": ()}
+    widths = {"rewards": (), "observations": (obs_dim,), "actions": (action_dim,), "terminals": ()}
     if "timeouts" in arrays:
         widths["timeouts"] = ()
     data = {}
@@ -643,15 +642,15 @@ def to_transitions(
             raise InputError(f"{where}: {name} has shape {array.shape}, expected is {shape}")
         bad = np.argwhere(~np.isfinite(array))
         if bad.size:
-            found = f"{len(bad)} NaN or infinite values, the first in row {bad[0, 0]}"
-            raise InputError(f"{where}: {name} has {found}")
+            raise InputError(f"{where}: {name} has {len(bad)} NaN or inf, first in row {bad[0, 0]}")
         data[name] = array.reshape(shape)
 
-    obs, action, reward, done, *timeouts = data.values()
+    reward, obs, action, done, *timeouts = data.values()
     if timeouts:
         timeout = timeouts[0] != 0
     else:
-        timeout, steps = np.zeros(len(obs), bool), 0
+        timeout = np.zeros(len(obs), bool)
+        steps = 0
         for i in range(len(obs)):
             timeout[i] = steps + 1 == max_steps
             steps = 0 if timeout[i] else 1 if done[i] else steps + 1  # 1: D4RL counts so
@@ -662,17 +661,15 @@ def to_transitions(
     return [obs[kept], action[kept].clip(-1, 1), reward[kept], obs[kept + 1], done]
 
 
-def save_checkpoint(run: Path, agent: Agent, args: Args, history: list[dict]) -> None:
-    """RUN/checkpoint.pt, to go on from, to evaluate and to act with. It is renamed when whole, so
-    that there is always a good one."""
-    state = {
-        "args": vars(args),
+def save_checkpoint(run: Path, agent: Agent, result: dict) -> None:
+    """RUN/checkpoint.pt, to go on from, to evaluate and to act with: the result so far, and what
+    training needs. It is renamed when whole, so that there is always a good one."""
+    state = result | {
         "dims": agent.dims,
         "agent": agent.state_dict(),
         "optimizers": {name: opt.state_dict() for name, opt in agent.optimizers.items()},
         "generator": torch.get_rng_state(),
         "cuda_generators": torch.cuda.get_rng_state_all(),
-        "history": history,
     }
     aside = run / "checkpoint.tmp"
     with open(aside, "wb", buffering=0) as file:  # buffered, torch would hide why writing fails
@@ -714,7 +711,7 @@ def hardware() -> str:
     """The GPU, or the CPU and how many of its threads are used."""
     if DEVICE == "cuda":
         return torch.cuda.get_device_name()
-    cpu = subprocess.getoutput("lscpu 2>/dev/null | sed -n 's/Model name: *//p'")
+    cpu = subprocess.getoutput("lscpu 2>/dev/null | sed -n 's/^ *Model name: *//p'")
     return f"{cpu}, {torch.get_num_threads()} threads"
 
 
@@ -736,18 +733,6 @@ def main(args: Args, dataset: dict[str, np.ndarray] | None = None) -> dict:
     arrays = to_transitions(dataset, obs_dim, action_dim, max_steps, source["path"])
     data = [torch.as_tensor(array, device=DEVICE) for array in arrays]
 
-    name = f"{args.env_id}__{SCRIPT}__{args.seed}__{time.strftime('%Y-%m-%d_%H%M%S')}"
-    run = Path(args.resume or args.run_dir or f"runs/{name}")
-    if not args.resume:
-        with input_errors(f"{run}: choose another --run-dir, or go on with it by --resume"):
-            run.mkdir(parents=True)
-        torch.manual_seed(args.seed)
-        save_checkpoint(run, Agent(args, obs_dim, action_dim), args, history=[])
-    agent, saved = load_checkpoint(run)  # a new run goes on from its beginning
-    torch.set_rng_state(saved["generator"])
-    torch.cuda.set_rng_state_all(saved["cuda_generators"])
-    history = saved["history"]
-    start, seconds = (history[-1]["step"], history[-1]["seconds"]) if history else (0, 0.0)
     result = {
         "algorithm": SCRIPT,
         "args": vars(args),
@@ -756,8 +741,22 @@ def main(args: Args, dataset: dict[str, np.ndarray] | None = None) -> dict:
         "versions": {name: version(name) for name in PACKAGES},
         "hardware": hardware(),
         "commit": subprocess.getoutput(GIT_LOG),
-        "history": history,
+        "history": [],
     }
+    name = f"{args.env_id}__{SCRIPT}__{args.seed}__{time.strftime('%Y-%m-%d_%H%M%S')}"
+    run = Path(args.resume or args.run_dir or f"runs/{name}")
+    if not args.resume:
+        with input_errors(f"{run}: choose another --run-dir, or go on with it by --resume"):
+            run.mkdir(parents=True)
+        torch.manual_seed(args.seed)
+        save_checkpoint(run, Agent(args, obs_dim, action_dim), result)
+    agent, saved = load_checkpoint(run)  # a new run goes on from its beginning
+    if saved["data"].get("sha256") != source.get("sha256"):
+        raise InputError(f"--resume {run}: {source['path']} is not the data that it learned from")
+    torch.set_rng_state(saved["generator"])
+    torch.cuda.set_rng_state_all(saved["cuda_generators"])
+    history = result["history"] = saved["history"]
+    start, seconds = (history[-1]["step"], history[-1]["seconds"]) if history else (0, 0.0)
     print(
         f"{SCRIPT}: {len(data[0])} transitions of {source['path']}, on {DEVICE}; {start} of"
         f" {args.total_steps} updates done; --resume {run} goes on from the last evaluation"
@@ -785,7 +784,7 @@ def main(args: Args, dataset: dict[str, np.ndarray] | None = None) -> dict:
                 row = {name: values.tolist() for name, values in metrics.items()}
                 history.append({"step": step, "seconds": time.perf_counter() - began, **row})
                 (run / "result.json").write_text(json.dumps(result, indent=2))
-                save_checkpoint(run, agent, args, history)
+                save_checkpoint(run, agent, result)
             for name, values in metrics.items():
                 for seed, value in enumerate(values):
                     writer.add_scalar(f"{name}/seed-{seed}", value, step)

@@ -98,10 +98,10 @@ def grid(args: Args, options: list[str]) -> dict[str, list[str]]:
 
 
 def finished(run_dir: Path) -> dict | None:
-    """The run's result after its last update; before that, None."""
+    """The run's result after its last update; before that, or if its file is cut off, None."""
     try:
         result = json.loads((run_dir / "result.json").read_text())
-    except OSError:
+    except (OSError, ValueError):
         return None
     last = result["history"][-1]["step"]
     return result if last == result["args"]["total_steps"] else None

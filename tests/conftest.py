@@ -54,10 +54,8 @@ def command_line(script, words, monkeypatch):
 def scalars(run):
     """TensorBoard's curves of a run: for each name, values by their step."""
     events = EventAccumulator(str(run)).Reload()
-    curves = {}
-    for tag in events.Tags()["scalars"]:
-        curves[tag] = {event.step: event.value for event in events.Scalars(tag)}
-    return curves
+    tags = events.Tags()["scalars"]
+    return {tag: {event.step: event.value for event in events.Scalars(tag)} for tag in tags}
 
 
 class Point(gym.Env):

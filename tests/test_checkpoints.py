@@ -4,6 +4,7 @@ import os
 import signal
 from pathlib import Path
 
+import h5py
 import kill_and_resume
 import pytest
 import torch
@@ -81,6 +82,18 @@ def test_what_shapes_the_training_stays(monkeypatch, capsys):
     Point.steps = 0
     args = uwac.main(uwac.Args(resume="run", total_steps=6, eval_episodes=3, seed=3))["args"]
     assert (Point.steps, args["eval_episodes"], args["seed"]) == (15, 3, 3)
+
+
+def test_data_may_move_but_not_change():
+    """A file that stands elsewhere is taken from there, another one is refused."""
+    uwac.main(short(uwac, total_steps=3))
+    Path("moved.hdf5").write_bytes(Path("points.hdf5").read_bytes())
+    with h5py.File("points.hdf5", "a") as file:
+        file["rewards"][0] += 1
+    with pytest.raises(uwac.InputError, match="run: points.hdf5 is not the data that it learned"):
+        uwac.main(uwac.Args(resume="run", total_steps=6))
+    args = uwac.Args(resume="run", total_steps=6, dataset_path="moved.hdf5")
+    assert uwac.main(args)["data"]["path"] == "moved.hdf5"
 
 
 def test_a_full_disk(monkeypatch, capsys):

@@ -32,7 +32,8 @@ def empty_folder(tmp_path, monkeypatch):
 def make_env(script, task):
     """One environment of a task, (env, its simulation)."""
     gym_id, max_steps, _, _ = script.ENVIRONMENTS[task]
-    env = script.make_env(gym_id, max_episode_steps=max_steps)
+    name = gym_id.replace("Adroit", "gymnasium_robotics:Adroit")  # as for gymnasium.make
+    env = script.make_env(name, max_episode_steps=max_steps)
     return env, env.unwrapped
 
 
@@ -182,7 +183,7 @@ def test_another_gymnasium_robotics_is_refused(script, monkeypatch):
     """Later ones have D4RL's sign in their rewards, and would have it taken off twice."""
     monkeypatch.setattr(script, "version", lambda package: "1.4.3")
     with pytest.raises(script.InputError, match="install gymnasium-robotics==1.4.2"):
-        script.make_env("AdroitHandDoor-v1")
+        script.make_env("gymnasium_robotics:AdroitHandDoor-v1")
     script.make_env("Hopper-v4")
 
 

@@ -75,6 +75,7 @@ def test_actions_outside_the_range_are_clipped(script):
 
 
 BAD = {
+    "one number": ("rewards", 1.0, "rewards must be an array of numbers"),
     "text": ("rewards", ["1"] * 9, "rewards must be an array of numbers"),
     "shorter": ("timeouts", np.zeros(8), r"timeouts has shape \(8,\)"),
     "too few dimensions": ("actions", np.zeros(9), r"actions has shape \(9,\)"),
@@ -101,7 +102,7 @@ def test_a_file_is_read_as_it_is_stored(script, tmp_path):
         for name, array in data.items():
             file[name] = array
         file["other"] = np.zeros(3)
-        file.create_group("metadata").attrs.update({"environment": "X-v1", "steps": 9})
+        file.create_group("metadata").attrs.update({"environment": "X-v1", "steps": 9, "path": ""})
     arrays, source = script.read_file(path)
     assert arrays.keys() == data.keys()
     for name in data:

@@ -82,6 +82,8 @@ def test_a_killed_run_goes_on_from_its_checkpoint(local_ray, stub, capsys):
     assert result["args"]["threads"] == "1" and 1 < result["peak_mb"] < 1000
     assert result["args"]["resume"] is None
     assert ": score 2.5, 0 runs left" in capsys.readouterr().out
+    (stub.work / "result.json").write_text("{")  # killed while it was written
+    assert run.finished(stub.work) is None
     stub.dry_run = True  # of what is left
     assert run.main(stub, options) == 0
     assert capsys.readouterr().out.endswith("1 runs, 1 of them finished before\n")

@@ -65,6 +65,8 @@ def test_update_by_hand(monkeypatch):
     online = agent.critic.parameters()
     for now, before, new in zip(agent.target_critic.parameters(), old, online):
         assert_close(now, 0.75 * before + 0.25 * new)
+    agent.critic.layers[2].weight.data.zero_()  # Var[Q] is 0, and has a logarithm all the same
+    assert lunar.state_variance(agent, obs, args).log10().isfinite().all()
 
 
 def test_td_lambda_returns_by_hand():
@@ -107,6 +109,7 @@ def test_whole_run(tmp_path):
         image = imread(folder / f"{clip}.png")
         assert max(image.shape[:2]) <= 1000 and image[..., :3].std() > 0.1
         assert len(numbers["auroc_variance"]) == 2 and len(numbers["auroc_distance"]) == 1
+    assert lunar.auroc(torch.tensor([[1.0, 2]]), torch.tensor([[2.0, 3]])) == [0.875]  # a tie: half
     again = lunar.main(replace(TINY, run_dir=str(tmp_path / "again")), expert)
     assert again["clips"] == result["clips"]
 

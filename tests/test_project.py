@@ -17,12 +17,12 @@ from packaging.requirements import Requirement
 import uwac
 
 SCRIPTS = ["bear.py", "uwac.py", "lunarlander_uncertainty.py"]
-LINES = {"bear.py": 680, "uwac.py": 803, "lunarlander_uncertainty.py": 480}
+LINES = {"bear.py": 680, "uwac.py": 802, "lunarlander_uncertainty.py": 480}
 TOKENS = {"bear.py": 5500, "uwac.py": 6800, "lunarlander_uncertainty.py": 5500}
 COLUMNS = 100
 FUNCTION_LINES = 60
 MAIN_LINES = 90
-CHANGED_LINES = 180  # of `diff bear.py uwac.py`
+CHANGED_LINES = 165  # of `diff bear.py uwac.py`
 OWN_LINES = 40  # of bear.py, that uwac.py does not have
 DIFFERENT = {"Args", "MLP", "Critic", "Agent", "update", "main"}  # by what Algorithm 1 colours
 ONLY_IN_UWAC = {"SpectralNorm", "mc_dropout_variance", "analytic_dropout_variance", "uncertainty"}
@@ -131,13 +131,7 @@ def test_a_script_runs_alone(tmp_path):
 
 def test_door_demo():
     """25 whole episodes of a policy that opens the door, and how they were made."""
-    path = ROOT / "data" / "door-demo.hdf5"
-    assert path.stat().st_size < 1.5e6
-    arrays, source = uwac.read_file(path)
-    assert arrays["observations"].shape == (5000, 39)
-    assert arrays["actions"].shape == (5000, 28)
-    assert not arrays["terminals"].any()
-    assert arrays["timeouts"].nonzero()[0].tolist() == list(range(199, 5000, 200))
+    arrays, source = uwac.read_file(ROOT / "data" / "door-demo.hdf5")
     returns = arrays["rewards"].reshape(25, 200).sum(1)
     assert uwac.normalized_score("door-demo", returns).mean() > 90
     assert source["environment"] == "AdroitHandDoor-v1"
