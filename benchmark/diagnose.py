@@ -38,7 +38,8 @@ def constraint(agent: uwac.Agent, obs: Tensor, kernel: str, sigma: float) -> dic
     """obs (S, B, D) -> (S,) for each name."""
     found = {}
     actor_mean, actor_log_std = agent.actor(obs)  # (S, B, A) each
-    vae_samples = agent.vae.sample(obs, FOR_MEANS)  # (S, B, FOR_MEANS, A)
+    vae_samples = [agent.vae.sample(some, FOR_MEANS) for some in obs.split(50, dim=1)]  # for memory
+    vae_samples = torch.cat(vae_samples, dim=1)  # (S, B, FOR_MEANS, A)
     vae_mean = vae_samples.mean(2)
     shift = (vae_mean - actor_mean).unsqueeze(2)
     saturated = (vae_mean.abs() > 1).float()
@@ -60,11 +61,12 @@ def constraint(agent: uwac.Agent, obs: Tensor, kernel: str, sigma: float) -> dic
 
 def aurocs(agent: uwac.Agent, obs: Tensor, action: Tensor, args: uwac.Args) -> dict[str, Tensor]:
     """obs (S, B, D), action (S, B, A) -> (S,) for each name."""
-    known = uwac.uncertainty(agent.critic, obs, action, args).numpy(force=True)
     dealt = action[:, torch.randperm(action.shape[1])]
     found = {}
     for name, actions in (("uniform", torch.rand_like(action) * 2 - 1), ("dealt", dealt)):
-        other = uwac.uncertainty(agent.critic, obs, actions, args).numpy(force=True)
+        both = torch.cat([action, actions], dim=1)  # at once, under the same masks
+        variance = uwac.uncertainty(agent.critic, obs.repeat(1, 2, 1), both, args)
+        known, other = np.split(variance.numpy(force=True), 2, axis=1)
         larger = mannwhitneyu(other, known, axis=1).statistic  # pairs, a tie counting half
         found[f"auroc_{name}"] = torch.as_tensor(larger / known.shape[1] ** 2)
     return found
@@ -76,6 +78,8 @@ def diagnose(run: Path) -> dict[str, list[float]]:
     script, agent, saved = load(run)
     args = saved["args"]
     dataset, source = uwac.read_file(args["dataset_path"] or uwac.find_dataset(args["env_id"]))
+    if saved["data"].get("sha256") != source["sha256"]:
+        raise uwac.InputError(f"{run}: {source['path']} is not the data that it learned from")
     max_steps = uwac.task(args["env_id"])[1]
     obs, action, *_ = uwac.to_transitions(dataset, *agent.dims, max_steps, source["path"])
     states = np.random.default_rng(0).permutation(len(obs))[:NUM_STATES]

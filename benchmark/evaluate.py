@@ -41,7 +41,10 @@ def load(run: Path) -> tuple[str, uwac.Agent, dict]:
     """The script that made the run, its agent, and all that was saved. Raises InputError."""
     with uwac.input_errors(f"{run}: no run with a result.json and a checkpoint.pt"):
         script = json.loads((run / "result.json").read_text())["algorithm"]
-        return script, *SCRIPTS[script].load_checkpoint(run)
+        agent, saved = SCRIPTS[script].load_checkpoint(run)
+        if not saved["history"]:
+            raise ValueError("it was not evaluated yet")
+        return script, agent, saved
 
 
 def film(env_id: str, agent: uwac.Agent, path: Path, seed: list[int], num: int) -> None:

@@ -79,8 +79,10 @@ def compare(folder: Path) -> int:
 if __name__ == "__main__":
     sys.stdout.reconfigure(line_buffering=True)  # a redirected log shows each line at once
     scripts = {"bear.py": bear, "uwac.py": uwac}
-    name, *words = sys.argv[1:]
-    if name == "compare":
-        sys.exit(compare(Path(*words)))
+    name, *words = sys.argv[1:] or ["--help"]
+    if name == "compare" and len(words) == 1 and [*Path(words[0]).glob("*-eager")]:
+        sys.exit(compare(Path(words[0])))
+    if name not in scripts:
+        sys.exit(__doc__)
     with errors_in_one_line():
         train(scripts[name], words)

@@ -15,7 +15,8 @@
 #   gymnasium 1.4.0 (0.5), gymnasium-robotics 1.4.2 (26.2), mujoco 3.2.6 (6.5), h5py 3.16.0 (5.4),
 #   matplotlib 3.11.2 (9.9, for speed.py's figure), tensorboard 2.21.0 (5.5), pyopengl 3.1.10 (3.2),
 #   pydantic-core 2.50.4 (2.3), pydantic 2.14.3 (0.5), tensordict 0.15.3 (0.9),
-#   pettingzoo 1.27.0 (0.7), pytest 9.2.0 (0.4), imageio 2.38.1 (0.3), glfw 2.11.0 (0.2),
+#   pettingzoo 1.27.0 (0.7), pytest 9.2.0 (0.4; with pluggy, iniconfig, pygments), imageio 2.38.1
+#   (0.3), glfw 2.11.0 (0.2), zipp (etils'),
 #   tyro 1.0.17, etils 1.15.0 (0.2 each), absl-py 2.5.1, jinja2 3.1.6, platformdirs 4.14.7,
 #   tqdm 4.70.1, requests 2.34.2, pooch 1.9.0 (0.1 each), typeguard 4.6.0 (tyro's),
 #   docstring-parser 0.18.0, annotated-types 0.8.0, typing-inspection 0.4.5, cloudpickle 3.1.2,
@@ -35,7 +36,7 @@ echo "graph: ${graph:-none, for want of a GPU}"
 part() {  # NAME SECONDS COMMAND...
     local name=$1 seconds=$2 code
     shift 2
-    [ "$seconds" = 0 ] && return
+    [ "$seconds" = 0 ] && return 1
     timeout "$seconds" "$@" > >(tee "$folder/$name.log") 2>&1
     code=$?  # 124: stopped in time
     echo "$name: exit $code after $SECONDS s" | tee -a "$folder/parts.txt"

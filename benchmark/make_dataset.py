@@ -19,6 +19,7 @@ import json
 import os
 import shlex
 import sys
+import tempfile
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -69,6 +70,8 @@ class Args:
             raise InputError("say what to make: --policy, --env (perhaps with --demos) or --minari")
         if self.env not in (None, *TASKS):
             raise InputError(f"--env {self.env}: not one of {', '.join(TASKS)}")
+        if self.out and self.out.is_dir():
+            raise InputError(f"--out {self.out}: a folder; --folder takes one")
         if self.out and self.env and not self.demos:
             raise InputError("--out is for one set; a training makes five, in --folder")
 
@@ -407,6 +410,9 @@ def from_minari(args: Args) -> Path:
 
 def main(args: Args) -> Path | None:
     """Returns the file of a lone set. Raises InputError, and OSError if it cannot be written."""
+    folder = (args.out.parent if args.out else args.folder).expanduser()
+    folder.mkdir(parents=True, exist_ok=True)
+    tempfile.TemporaryFile(dir=folder).close()  # fails now, and not after hours
     if args.env:
         return from_demonstrations(args) if args.demos else from_training(args)
     return from_policies(args) if args.policy else from_minari(args)

@@ -35,8 +35,6 @@ seed's wall time (in old files without evaluations), MB a run's largest memory. 
 @dataclass
 class Args:
     results: tuple[Path, ...] = (Path("runs/grid"),)  # folders of result files, or of single runs
-    tasks: tuple[str, ...] = ()  # only these (default: all there are)
-    methods: tuple[str, ...] = ()  # only these (default: all there are)
     metrics: tuple[str, ...] = ("target_q", "score")  # what the figures show, a panel each
     folder: Path = Path("runs/report")  # for report.md, tables as CSV, figures as PNG and PDF
 
@@ -70,6 +68,11 @@ def setting_of(result: dict) -> Setting:
 
 def check_together(old: dict, new: dict, file: Path) -> None:
     """Ends the program where two results of one method and setting cannot be averaged."""
+    if old["data"].get("sha256") != new["data"].get("sha256"):
+        refuse(f"{file}: its data have another checksum than others' of this name and size")
+    updates = [[row["step"] for row in result["history"]] for result in (old, new)]
+    if updates[0] != updates[1]:
+        refuse(f"{file}: it was evaluated at other updates; put such runs into two folders")
     a, b = old["args"], new["args"]
     if a["seed"] < b["seed"] + b["num_seeds"] and b["seed"] < a["seed"] + a["num_seeds"]:
         refuse(f"{file}: its seed {b['seed']} is in another file, too; leave one of them out")
@@ -79,7 +82,7 @@ def check_together(old: dict, new: dict, file: Path) -> None:
 
 
 def read(args: Args) -> Cells:
-    """The tasks and methods asked for, in the order of the paper and of COLOURS."""
+    """All results, in the order of the paper's tasks and of COLOURS."""
     cells: Cells = {}
     for folder in args.results:
         is_run = (folder / "result.json").exists()
@@ -96,18 +99,12 @@ def read(args: Args) -> Cells:
             results.append(result)
     if not cells:
         refuse(f"no results in {', '.join(map(str, args.results))}; benchmark/run.py makes some")
-    tasks = {setting.task for setting in cells}
-    methods = {method for found in cells.values() for method in found}
-    for name, wanted, there in (("tasks", args.tasks, tasks), ("methods", args.methods, methods)):
-        if unknown := sorted(set(wanted) - there):
-            refuse(f"--{name} {' '.join(unknown)}: there are {', '.join(sorted(there))}")
     order = {name: place for place, name in enumerate([*paper(), *COLOURS])}
-    kept: Cells = {}
+    ordered: Cells = {}
     for setting in sorted(cells, key=lambda s: (order.get(s.task, 99), s)):
-        for method in sorted(cells[setting], key=lambda m: (order.get(m, 99), m)):
-            if method in (args.methods or methods) and setting.task in (args.tasks or tasks):
-                kept.setdefault(setting, {})[method] = cells[setting][method]
-    return kept
+        methods = sorted(cells[setting], key=lambda m: (order.get(m, 99), m))
+        ordered[setting] = {method: cells[setting][method] for method in methods}
+    return ordered
 
 
 def paper() -> dict[str, dict[str, str]]:
@@ -276,4 +273,7 @@ def main(args: Args) -> None:
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Args))
+    try:
+        main(tyro.cli(Args))
+    except OSError as error:
+        sys.exit(f"error: {error}")

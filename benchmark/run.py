@@ -71,15 +71,19 @@ def grid(args: Args, options: list[str]) -> dict[str, list[str]]:
     that is stopped has every task and method about as often. Ends the program on unknown names."""
     if min(args.seeds, args.cpus) < 1 or min(args.gpus, args.retries) < 0:
         refuse("--seeds and --cpus must be at least 1, --gpus and --retries at least 0")
-    if args.seeds > 1 and "--num-seeds" in options:
+    words = [word.partition("=")[0].replace("_", "-") for word in options]
+    if args.seeds > 1 and "--num-seeds" in words:
         refuse("--num-seeds trains seeds 0, 1, ... in one run: it needs --seeds 1")
+    for word in ("--env-id", "--seed", "--run-dir", "--resume"):
+        if word in words:
+            refuse(f"{word} is this program's own; see --tasks, --seeds and --work")
     for method in args.methods:
         if method not in METHODS:
             refuse(f"--methods {method}: there are {', '.join(METHODS)}")
     tasks = set(bear.task_files())
     tasks |= {name.removesuffix("-v0") for name in tasks}  # a name without version is the paper's
     for task in args.tasks:
-        if "--dataset-path" in options:
+        if "--dataset-path" in words:
             break
         if task not in tasks:
             refuse(f"--tasks {task}: there are {', '.join(sorted(tasks))}")
@@ -190,7 +194,10 @@ def main(args: Args, options: list[str]) -> int:
     except OSError as error:
         print(f"error: {error}; choose another --folder or --work", file=sys.stderr)
         return 1
-    ray.init(address=args.address, log_to_driver=False)
+    try:
+        ray.init(address=args.address, log_to_driver=False)
+    except ConnectionError:
+        refuse(f"--address {args.address}: no Ray cluster there; `ray start --head` makes one")
     failed = run(left, args)
     print(f"{len(failed)} runs failed, results are in {args.folder}")
     wrong = any("exit code 2:" in str(error) for error in failed.values())

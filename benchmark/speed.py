@@ -114,6 +114,9 @@ def start(case: dict, args: Args) -> float:
     if args.cuda_graph:
         from tensordict.nn import CudaGraphModule
 
+        agent = launch.args[0]
+        for optimizer in agent.optimizers.values():
+            optimizer.param_groups[0]["capturable"] = True
         launch = CudaGraphModule(launch)
     for _ in range(3 if args.cuda_graph else 1):  # the second records the graph
         time_updates(0)

@@ -1,6 +1,8 @@
 """benchmark/evaluate.py and diagnose.py on runs: numbers, a film, one line for bad input."""
 
+import itertools
 import json
+import shutil
 from pathlib import Path
 
 import diagnose
@@ -72,9 +74,13 @@ def test_a_film(monkeypatch):
     ("nothing", "nothing: no run with a result.json"),
     ("run --episodes 0", "an episode"),
     ("run --candidates 0", "a candidate"),
+    ("unfinished", "unfinished: no run with a result.json and a checkpoint.pt (it was not eval"),
 ])  # fmt: skip
 def test_bad_input_is_one_line(words, message, monkeypatch, capsys):
     run_of(bear, total_steps=1)
+    shutil.copytree("run", "unfinished")
+    checkpoint = torch.load("run/checkpoint.pt", weights_only=True)
+    torch.save(checkpoint | {"history": []}, "unfinished/checkpoint.pt")
     capsys.readouterr()
     assert command_line(evaluate, words, monkeypatch) == 2
     (line,) = capsys.readouterr().err.splitlines()
@@ -109,6 +115,17 @@ def test_diagnosis_of_known_networks(monkeypatch):
     assert found["actor_std"] == pytest.approx(np.exp(-5)) and found["vae_std"] == 0
     assert found["auroc_dealt"] == 0.5
     assert found["auroc_uniform"] == pytest.approx(7 / 8, abs=0.1)  # a quarter has no variance
-    monkeypatch.setattr(uwac, "uncertainty", lambda _, obs, x, args: (x - obs).norm(dim=-1))
-    obs = torch.rand(1, 40, 3)  # and where only a state's own action, here the state, has none
+    # And where only a state's own action, here the state, has none but what a call gives to all.
+    masks = itertools.count(0, -9)
+    distance = lambda _, obs, x, args: (x - obs).norm(dim=-1) + next(masks)
+    monkeypatch.setattr(uwac, "uncertainty", distance)
+    obs = torch.rand(1, 40, 3)
     assert min(diagnose.aurocs(agent, obs, obs, None).values()) > 0.8
+
+
+def test_other_data_are_no_diagnosis():
+    run_of(uwac)
+    with h5py.File("points.hdf5", "a") as file:
+        file["rewards"][0] += 1
+    with pytest.raises(uwac.InputError, match="run: points.hdf5 is not the data"):
+        diagnose.diagnose(Path("run"))

@@ -68,6 +68,9 @@ def test_a_grid_is_every_task_method_and_seed_with_the_options_in_the_name():
     assert [name.split("__")[2] for name in names] == list("00001111")  # seeds are outermost
     words = "uwac.py --weighting std --env-id pen-human --seed 1 --total-steps 200 --beta 0.8"
     assert runs[names[-1]] == words.split()
+    for option in ("--seed=7", "--env_id", "--run-dir", "--resume"):
+        with pytest.raises(SystemExit):
+            run.grid(args, [option])
 
 
 def test_a_killed_run_goes_on_from_its_checkpoint(local_ray, stub, capsys):

@@ -73,6 +73,8 @@ def test_protocols_are_never_averaged(tmp_path):
 @pytest.mark.parametrize("other, message", [
     (result(seed=0), "1.json: its seed 0 is in another file"),
     (result(seed=1, beta=0.8), "1.json: beta 0.8, elsewhere 1.6"),
+    (result(seed=1) | {"data": {"path": "a.hdf5", "sha256": "b"}}, "1.json: its data have another"),
+    (result(seed=1) | {"history": result()["history"][1:]}, "1.json: it was evaluated at other up"),
     ({"something": 1}, "1.json: not a result (KeyError"),
 ])  # fmt: skip
 def test_what_cannot_be_averaged_is_refused(other, message, tmp_path, capsys):
