@@ -103,7 +103,7 @@ class Args:
     dual_lr: NonNegativeFloat = 1e-3  # learning rate of log alpha (BEAR code)
     # Length, files, evaluation and logging: from here on, a resumed run may have other values
     total_steps: PositiveInt | None = None  # updates; None: 500,000 (D4RL's evaluation protocol)
-    dataset_path: str | None = None  # in D4RL's format; then env_id may be any Gymnasium id
+    dataset_path: str | None = None  # file in D4RL's format; then env_id may be any Gymnasium id
     resume: str | None = None  # run folder to go on with; what is left at its default is the run's
     run_dir: str | None = None  # folder of results; None: runs/ENV__SCRIPT__SEED__DATE-TIME
     eval_every: PositiveInt = 5_000  # updates between evaluations, with a checkpoint each (CORL)

@@ -71,19 +71,19 @@ def grid(args: Args, options: list[str]) -> dict[str, list[str]]:
     that is stopped has every task and method about as often. Ends the program on unknown names."""
     if min(args.seeds, args.cpus) < 1 or min(args.gpus, args.retries) < 0:
         refuse("--seeds and --cpus must be at least 1, --gpus and --retries at least 0")
-    words = [word.partition("=")[0].replace("_", "-") for word in options]
-    if args.seeds > 1 and "--num-seeds" in words:
+    given = {word.partition("=")[0].replace("_", "-") for word in options}
+    if args.seeds > 1 and "--num-seeds" in given:
         refuse("--num-seeds trains seeds 0, 1, ... in one run: it needs --seeds 1")
-    for word in ("--env-id", "--seed", "--run-dir", "--resume"):
-        if word in words:
-            refuse(f"{word} is this program's own; see --tasks, --seeds and --work")
+    for name in ("--env-id", "--seed", "--run-dir", "--resume"):
+        if name in given:
+            refuse(f"{name} is given to each run by this program; see --tasks, --seeds, --work")
     for method in args.methods:
         if method not in METHODS:
             refuse(f"--methods {method}: there are {', '.join(METHODS)}")
     tasks = set(bear.task_files())
     tasks |= {name.removesuffix("-v0") for name in tasks}  # a name without version is the paper's
     for task in args.tasks:
-        if "--dataset-path" in words:
+        if "--dataset-path" in given:
             break
         if task not in tasks:
             refuse(f"--tasks {task}: there are {', '.join(sorted(tasks))}")
