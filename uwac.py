@@ -411,8 +411,8 @@ def update(agent: Agent, data: list[Tensor], step: int | Tensor, args: Args) -> 
     policy_action = actor_samples[:, :, 0].tanh()
     q1, q2 = agent.critic(obs, policy_action)
     policy_q = torch.minimum(q1, q2)  # (S, B)
-    var_q = uncertainty(agent.critic, obs, policy_action, args)  # its weight: equation 5
-    policy_weight = uncertainty_weight(var_q, args)
+    var_q = uncertainty(agent.critic, obs, policy_action, args)
+    policy_weight = uncertainty_weight(var_q, args)  # equation 5
     use_q = step > args.warmup_steps
     alpha = agent.log_alpha.exp()  # (S,)
     excess = (mmd_loss - args.mmd_threshold).mean(1)
