@@ -241,7 +241,7 @@ def draw(setting: Setting, found: dict[str, list[dict]], metrics: tuple[str, ...
         if 0 < warmup < steps[-1]:
             lines["end of warm-up"] = axes.axvline(warmup, color="0.4", linestyle=":")
         axes.set_ylabel(LABELS.get(name, name))
-    figure.suptitle(f"{setting.task} ({setting.data}), {setting.protocol}")
+    figure.suptitle(f"{setting.task} ({setting.data}), {setting.protocol}", wrap=True)
     figure.supxlabel("thousand updates")
     figure.legend(lines.values(), lines.keys(), loc="outside right center")
     save(figure, path)
