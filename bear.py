@@ -45,6 +45,7 @@ from torch.utils.tensorboard import SummaryWriter
 from tqdm.auto import tqdm
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+GENERATOR = torch.cuda if DEVICE == "cuda" else torch  # of the random numbers in training
 SCRIPT = Path(__file__).stem
 GIT_LOG = f"git -C '{Path(__file__).parent}' log -1 --format=%H '{__file__}' 2>/dev/null"
 PACKAGES = ("torch", "numpy", "gymnasium", "gymnasium-robotics", "mujoco")
@@ -410,7 +411,7 @@ def use_d4rl_masses(env: gym.Env) -> None:
 
 def make_env(gym_id: str, **settings) -> gym.Env:
     """D4RL's version of a Gymnasium environment such as AdroitHandDoor-v1 or Hopper-v4, or another
-    one with its actions scaled to [-1, 1]. Raises InputError where D4RL's cannot be had."""
+    one with its actions scaled to [-1, 1]. Raises InputError for a hand of another version."""
     gym.logger.min_level = gym.logger.ERROR  # no advice to move on to -v5
     if "AdroitHand" in gym_id and "Sparse" not in gym_id:  # D4RL's rewards are dense
         if version("gymnasium-robotics") != "1.4.2":
@@ -451,8 +452,8 @@ def task_files() -> dict[str, str]:
 
 
 def find_dataset(env_id: str) -> Path:
-    """The task's file: in data/ beside this script, or in D4RL's cache folder, into which it is
-    downloaded if need be. Raises InputError."""
+    """The task's file: in data/ beside this script or in D4RL's cache folder, or in the latter what
+    benchmark/make_dataset.py made in its place; downloaded if need be. Raises InputError."""
     files = task_files()
     file = files.get(env_id) or files.get(f"{env_id}-v0")  # the paper's are v0
     if not file:
@@ -460,7 +461,7 @@ def find_dataset(env_id: str) -> Path:
     cache = Path(os.getenv("D4RL_DATASET_DIR") or "~/.d4rl/datasets").expanduser()
     path = cache / Path(file).name
     beside = Path(__file__).parent / "data" / path.name
-    for place in (beside, path, cache / f"{env_id}-rebuilt.hdf5"):  # by benchmark/make_dataset.py
+    for place in (beside, path, cache / f"{env_id.removesuffix('-v0')}-rebuilt.hdf5"):
         if place.is_file():
             return place
     if env_id == "door-demo":
@@ -547,8 +548,7 @@ def save_checkpoint(run: Path, agent: Agent, result: dict) -> None:
         "dims": agent.dims,
         "agent": agent.state_dict(),
         "optimizers": {name: opt.state_dict() for name, opt in agent.optimizers.items()},
-        "generator": torch.get_rng_state(),
-        "cuda_generators": torch.cuda.get_rng_state_all(),
+        "generator": GENERATOR.get_rng_state(),
     }
     aside = run / "checkpoint.tmp"
     with open(aside, "wb", buffering=0) as file:  # buffered, torch would hide why writing fails
@@ -632,8 +632,8 @@ def main(args: Args, dataset: dict[str, np.ndarray] | None = None) -> dict:
     agent, saved = load_checkpoint(run)  # a new run goes on from its beginning
     if saved["data"].get("sha256") != source.get("sha256"):
         raise InputError(f"--resume {run}: {source['path']} is not the data that it learned from")
-    torch.set_rng_state(saved["generator"])
-    torch.cuda.set_rng_state_all(saved["cuda_generators"])
+    with input_errors(f"--resume {run}: begun on another device, {saved['hardware']}"):
+        GENERATOR.set_rng_state(saved["generator"])
     history = result["history"] = saved["history"]
     start, seconds = (history[-1]["step"], history[-1]["seconds"]) if history else (0, 0.0)
     print(

@@ -449,7 +449,7 @@ def main(args: Args, expert: dict[str, np.ndarray] | None = None) -> dict:
         result["clips"][clip] = numbers
         for name in ("auroc_variance", "auroc_distance"):
             values = numbers[name]
-            print(f"clip {clip}, {name}: {np.mean(values):.3f} ± {np.std(values):.3f}")
+            print(f"clip {clip}, {name}: {np.mean(values):.3f}, of seeds {np.round(values, 3)}")
         result["seconds"] = time.perf_counter() - start
         (run / "result.json").write_text(json.dumps(result, indent=2))
     return result

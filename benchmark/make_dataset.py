@@ -410,6 +410,7 @@ def from_minari(args: Args) -> Path:
 
 def main(args: Args) -> Path | None:
     """Returns the file of a lone set. Raises InputError, and OSError if it cannot be written."""
+    bear.DEVICE = uwac.DEVICE = "cpu"  # a GPU would wait for the environments
     folder = (args.out.parent if args.out else args.folder).expanduser()
     folder.mkdir(parents=True, exist_ok=True)
     tempfile.TemporaryFile(dir=folder).close()  # fails now, and not after hours

@@ -8,11 +8,11 @@ losses. Both scripts must come to the same losses and weights; uwac.py to BEAR's
 
 prints the largest differences and exits with 1 where one is above its tolerance.
 
-The recorded trainer is the authors' but for what the paper decides: the critics step before the
+The recorded trainer is the authors', changed to what ours does in this: the critics step before the
 actor's loss is taken and, in UWAC, the variance is that at the best candidate, Q comes from a pass
-without dropout, and the weight stands outside the square. Two things of theirs are not ours, and
-are set here: the backup's candidates come from the current actor, not from a target actor, and the
-target critics have initial weights of their own.
+without dropout, and the weight stands outside the square. Three things of theirs are set here: the
+backup's candidates come from the current actor, not from a target actor, the target critics have
+initial weights of their own, and each row has a dropout mask of its own.
 
 Shapes: S = 1 seed, B batch, T passes, H hidden units; "2 layers" are the two hidden ones.
 """

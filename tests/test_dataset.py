@@ -137,13 +137,11 @@ def test_where_a_file_is_looked_for(script, tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     name = "door-v0_demos_clipped.hdf5"
     cache = tmp_path / ".d4rl" / "datasets"
-    rebuilt, cached = cache / "door-human-rebuilt.hdf5", cache / name
-    beside = tmp_path / "data" / name
-    for place in (rebuilt, cached, beside):
+    for place in (cache / "door-human-rebuilt.hdf5", cache / name, tmp_path / "data" / name):
         place.parent.mkdir(parents=True, exist_ok=True)
         place.touch()
-        assert script.find_dataset("door-human") == place
-    assert script.find_dataset("door-human-v0") == beside
+        for task in ("door-human", "door-human-v0"):
+            assert script.find_dataset(task) == place
 
 
 def test_door_demo_ships_with_the_project(script, tmp_path, monkeypatch):

@@ -12,7 +12,7 @@ import h5py
 import numpy as np
 import pytest
 import torch
-from conftest import Point, command_line, settings, short
+from conftest import Point, command_line, short
 
 import bear
 import uwac
@@ -22,11 +22,8 @@ pytestmark = pytest.mark.usefixtures("points")
 
 def run_of(script, **changes):
     """Two seeds' run, and its last evaluation."""
-    if script is ensembles:
-        args = ensembles.Args(**settings(script, ensemble_size=2, num_seeds=2, **changes))
-    else:
-        args = short(script, num_seeds=2, **changes)
-    return script.main(args)["history"][-1]
+    size = {"ensemble_size": 2} if script is ensembles else {}
+    return script.main(short(script, num_seeds=2, **size, **changes))["history"][-1]
 
 
 @pytest.mark.parametrize("script", [bear, uwac, ensembles], ids=["bear", "uwac", "ensembles"])
@@ -46,8 +43,7 @@ def test_the_last_evaluation_again(script, monkeypatch, capsys):
     policies = [(num, seed) for num in ("3", "5") for seed in (0, 1)]
     for line, (num, seed) in zip(lines, policies, strict=True):
         returns = again[num][seed]
-        name = script.__name__
-        start = f"Point-v0, {name}, seed {3 + seed}, 6 updates, 4 episodes, {num} candidates: "
+        start = f"Point-v0, {script.__name__}, seed {3 + seed}, 6 updates, 4 episodes, {num} candidates: "
         error = returns.std(ddof=1) / 2  # the score is the return
         means = f"score {returns.mean():.1f} ± {error:.1f}, return {returns.mean():.1f}"
         assert line == start + means

@@ -69,7 +69,8 @@ def test_a_training_leaves_d4rls_five_kinds(trained, kind):
 
 
 @pytest.mark.parametrize("name", sorted(file.stem for file in make_dataset.POLICIES.glob("*.npz")))
-def test_shipped_policies(name, tmp_path):
+def test_shipped_policies(name, tmp_path, monkeypatch):
+    monkeypatch.setattr(uwac, "DEVICE", "meta")  # as a GPU, which must not be used
     arrays, _ = read(make_dataset.main(Args(policy=(name,), folder=tmp_path, steps=3000)))
     score = uwac.normalized_score(name, make_dataset.returns_of(arrays)).mean()
     assert (30 if "expert" in name else 8) < score < 110

@@ -48,7 +48,7 @@ def test_lines_and_tensorboard(script, capsys):
     """Both at every log and evaluation; the curves are each seed's."""
     result = script.main(short(script, num_seeds=2, lmbda=0.625))
     first, *lines = capsys.readouterr().out.splitlines()
-    assert first.startswith(f"{script.SCRIPT}: 40 transitions of points.hdf5, on {script.DEVICE}; ")
+    assert first.startswith(f"{script.SCRIPT}: 40 transitions of points.hdf5, on cpu; ")
     steps = [re.search(r" (\d)/6 \[.* updates.*\]: vae_loss \S+, ", line)[1] for line in lines]
     assert steps == ["2", "3", "4", "6"]
     assert ["score" in line for line in lines] == [False, True, False, True]
