@@ -20,6 +20,7 @@ A action size, H hidden units. S is every tensor's first dimension, after a 2 of
 
 import copy
 import functools
+import io
 import json
 import os
 import subprocess
@@ -457,7 +458,7 @@ def find_dataset(env_id: str) -> Path:
     files = task_files()
     file = files.get(env_id) or files.get(f"{env_id}-v0")  # the paper's are v0
     if not file:
-        raise InputError(f"--env-id {env_id!r}: no such task; there are {', '.join(files)}")
+        raise InputError(f"--env-id {env_id!r}: give --dataset-path, or one of {', '.join(files)}")
     cache = Path(os.getenv("D4RL_DATASET_DIR") or "~/.d4rl/datasets").expanduser()
     path = cache / Path(file).name
     beside = Path(__file__).parent / "data" / path.name
@@ -476,8 +477,7 @@ def find_dataset(env_id: str) -> Path:
 
 
 def read_file(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
-    """Arrays of an HDF5 file in D4RL's format, and where they are from: its path, SHA-256, and what
-    its `metadata` says. Raises InputError."""
+    """Arrays of a file in D4RL's format, and its path, SHA-256 and metadata. Raises InputError."""
     names = ["observations", "actions", "rewards", "terminals"]
     with input_errors(f"{path}: not an HDF5 file in D4RL's format"), h5py.File(path) as file:
         if "timeouts" in file:
@@ -550,15 +550,15 @@ def save_checkpoint(run: Path, agent: Agent, result: dict) -> None:
         "optimizers": {name: opt.state_dict() for name, opt in agent.optimizers.items()},
         "generator": GENERATOR.get_rng_state(),
     }
+    content = io.BytesIO()
+    torch.save(state, content)  # to the disk, torch would hide why writing fails
     aside = run / "checkpoint.tmp"
-    with open(aside, "wb", buffering=0) as file:  # buffered, torch would hide why writing fails
-        torch.save(state, file)
+    aside.write_bytes(content.getbuffer())
     aside.replace(run / "checkpoint.pt")
 
 
 def load_checkpoint(run: str | Path) -> tuple[Agent, dict]:
-    """The agent of a run folder, and all that was saved with it. Nothing in the file is executed.
-    Raises InputError."""
+    """A run's agent, and all that was saved. Nothing in the file is executed. Raises InputError."""
     path = Path(run) / "checkpoint.pt"
     with input_errors(f"{path}: no checkpoint of {SCRIPT}.py"):
         saved = torch.load(path, map_location="cpu", weights_only=True)
@@ -649,7 +649,7 @@ def main(args: Args, dataset: dict[str, np.ndarray] | None = None) -> dict:
             metrics = update(agent, data, step, args)
             bar.update()
             evaluating = step % args.eval_every == 0 or step == args.total_steps
-            if not evaluating and step % args.log_every != 0:
+            if not evaluating and step % args.log_every:
                 continue
             metrics = {name: value.numpy(force=True) for name, value in metrics.items()}  # (S,)
             for name, values in metrics.items():

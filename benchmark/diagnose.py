@@ -95,9 +95,9 @@ def diagnose(run: Path) -> dict[str, list[float]]:
     return {name: values.tolist() for name, values in found.items()}
 
 
-def main(runs: tyro.conf.Positional[tuple[Path, ...]]) -> None:
+def main(run: tyro.conf.Positional[Path], *others: Path) -> None:
     """Raises InputError, and OSError where a file cannot be written."""
-    for run in runs:
+    for run in (run, *others):
         found = diagnose(run)
         (run / "diagnosis.json").write_text(json.dumps(found, indent=2))
         print(run)

@@ -11,13 +11,15 @@ import functools
 import json
 import math
 import sys
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import gymnasium as gym
+import pydantic
 import torch
 import tyro
 from ending import errors_in_one_line
+from pydantic import Field, NonNegativeInt, PositiveInt
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import ensembles
@@ -28,12 +30,12 @@ import uwac
 SCRIPTS = {"bear": bear, "uwac": uwac, "ensembles": ensembles}
 
 
-@dataclass
+@pydantic.dataclasses.dataclass
 class Args:
-    runs: tyro.conf.Positional[tuple[Path, ...]]  # folders of runs
-    episodes: int = 100  # of each seed
-    candidates: tuple[int, ...] = (100,)  # actions a state, of which the best by Q1 acts
-    seed: int = 0  # of the episodes
+    runs: tyro.conf.Positional[Annotated[tuple[Path, ...], Field(min_length=1)]]  # their folders
+    episodes: PositiveInt = 100  # of each seed
+    candidates: Annotated[tuple[PositiveInt, ...], Field(min_length=1)] = (100,)  # the best acts
+    seed: NonNegativeInt = 0  # of the episodes
     film: bool = False  # of the last number of candidates
 
 
@@ -64,8 +66,6 @@ def film(env_id: str, agent: uwac.Agent, path: Path, seed: list[int], num: int) 
 
 def main(args: Args) -> None:
     """Raises InputError, and OSError where a file cannot be written."""
-    if min(len(args.runs), args.episodes, args.seed + 1, *args.candidates) < 1:
-        raise uwac.InputError("a run, an episode and a candidate at least, and no negative --seed")
     loaded = [load(run) for run in args.runs]  # all of them, before hours of one
     for run, (script, agent, saved) in zip(args.runs, loaded):
         env_id, step = saved["args"]["env_id"], saved["history"][-1]["step"]
@@ -80,13 +80,13 @@ def main(args: Args) -> None:
             scores = uwac.normalized_score(env_id, returns)
             found = {"scores": scores.tolist(), "returns": returns.tolist()}
             result["candidates"][num] = found
+            (run / "evaluation.json").write_text(json.dumps(result, indent=2, default=str))
             for i, score in enumerate(scores):
                 error = score.std(ddof=1) / math.sqrt(len(score)) if len(score) > 1 else math.nan
                 policy = f"{env_id}, {script}, seed {first_seed + i}, {step} updates"
                 episodes = f"{len(score)} episodes, {num} candidates"
                 means = f"score {score.mean():.1f} ± {error:.1f}, return {returns[i].mean():.1f}"
                 print(f"{policy}, {episodes}: {means}", flush=True)
-        (run / "evaluation.json").write_text(json.dumps(result, indent=2, default=str))
 
 
 if __name__ == "__main__":

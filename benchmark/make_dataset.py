@@ -20,13 +20,15 @@ import os
 import shlex
 import sys
 import tempfile
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
+from typing import Annotated
 
 import gymnasium as gym
 import h5py
 import numpy as np
+import pydantic
 import torch
 import tyro
 from ending import errors_in_one_line
@@ -44,27 +46,26 @@ TASKS = {gym_id: task for task, (gym_id, *_) in ENVIRONMENTS.items()}
 COLUMNS = ("observations", "actions", "rewards", "terminals", "timeouts")  # (n, D), (n, A), (n,)
 
 
-@dataclass
+Count = Annotated[int, pydantic.Field(ge=1, lt=2**31)]
+
+
+@pydantic.dataclasses.dataclass
 class Args:
     policy: tuple[str, ...] = ()  # roll out a shipped TASK-KIND, a .npz of ours, a run; or several
     env: str | None = None  # Gymnasium id: train SAC there, or clone --demos
     demos: Path | None = None  # demonstrations in D4RL's format: clone, and mix half and half
     minari: str | None = None  # Minari data set to convert, downloaded if need be
-    steps: int = 1_000_000  # of each set (D4RL; its pen sets have 500,000)
+    steps: Count = 1_000_000  # of each set (D4RL; its pen sets have 500,000)
     folder: Path = Path(os.environ.get("D4RL_DATASET_DIR") or "~/.d4rl/datasets")  # sets, trainings
     out: Path | None = None  # file of a set, instead of one with its own name in --folder
-    seed: int = 0  # of networks, actions and episodes
-    train_steps: int = 1_000_000  # SAC: environment steps, an update each
-    learning_starts: int = 5_000  # SAC: steps before the first update (CleanRL)
-    eval_every: int = 5_000  # SAC: steps between evaluations, each with a checkpoint
-    eval_episodes: int = 10  # SAC: episodes of an evaluation
-    clone_steps: int = 20_000  # cloning: updates
+    seed: pydantic.NonNegativeInt = 0  # of networks, actions and episodes
+    train_steps: Count = 1_000_000  # SAC: environment steps, an update each
+    learning_starts: Count = 5_000  # SAC: steps before the first update (CleanRL)
+    eval_every: Count = 5_000  # SAC: steps between evaluations, each with a checkpoint
+    eval_episodes: Count = 10  # SAC: episodes of an evaluation
+    clone_steps: Count = 20_000  # cloning: updates
 
     def __post_init__(self):
-        for name, value in vars(self).items():
-            lowest = {"seed": 0, "steps": 2}.get(name, 1)
-            if type(value) is int and not lowest <= value < 2**31:
-                raise InputError(f"--{name.replace('_', '-')} {value}: must be at least {lowest}")
         ways = bool(self.policy) + bool(self.env) + bool(self.minari)
         if ways != 1 or (self.demos and not self.env):
             raise InputError("say what to make: --policy, --env (perhaps with --demos) or --minari")

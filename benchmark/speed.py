@@ -16,7 +16,6 @@ import sys
 import time
 import timeit
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
 from datetime import date
 from multiprocessing import get_context
 from pathlib import Path
@@ -40,13 +39,14 @@ GROWTH = {"num_seeds": (1, 5, 20), "batch_size": (256, 1024, 4096), "passes": (1
 GROUPS = (*TASKS, *GROWTH)
 
 
-@dataclass
+@pydantic.dataclasses.dataclass
 class Args:
-    groups: tuple[str, ...] = GROUPS  # what to measure: tasks, and what an update's time grows with
-    rounds: int = 9  # the literal version, at seconds an update, takes part in every third
-    seconds: float = 0.5  # that each version updates in a round
-    threads: int = 2  # CPU threads of torch
-    matmul_precision: str = "high"  # as the scripts'
+    groups: Annotated[tuple[Literal[GROUPS], ...], Field(min_length=1)] = GROUPS  # what to measure:
+    # tasks, and what an update's time grows with
+    rounds: PositiveInt = 9  # the literal version, at seconds an update, takes part in every third
+    seconds: PositiveFloat = 0.5  # that each version updates in a round
+    threads: PositiveInt = 2  # CPU threads of torch
+    matmul_precision: Literal["highest", "high", "medium"] = "high"  # as the scripts'
     cuda_graph: bool = False  # an update as one launch (needs tensordict)
     d3rlpy: Path | None = None  # virtual environment with d3rlpy, whose BEAR joins door-human
     folder: Path = Path("runs/speed")  # of speed.json, to which rows are added, and the figure
@@ -216,10 +216,7 @@ def plot(rows: list[dict], path: Path) -> None:
 
 
 def main(args: Args) -> None:
-    """Raises InputError for unknown groups."""
-    for group in args.groups:
-        if group not in GROUPS:
-            raise uwac.InputError(f"--groups {group}: there are {', '.join(GROUPS)}")
+    """Raises InputError for a speed.json that is none."""
     settings = {"matmul_precision": args.matmul_precision, "cuda_graph": args.cuda_graph}
     torch.set_num_threads(args.threads)
     torch.set_float32_matmul_precision(args.matmul_precision)
@@ -227,7 +224,8 @@ def main(args: Args) -> None:
     about |= {**settings, "date": str(date.today())}
     path = args.folder / "speed.json"
     args.folder.mkdir(parents=True, exist_ok=True)
-    kept = json.loads(path.read_text()) if path.exists() else []
+    with uwac.input_errors(f"{path}: rows cannot be added to it"):
+        kept = [*json.loads(path.read_text())] if path.exists() else []
     path.write_text(json.dumps(kept))  # fails now, and not after hours
     rows = []
     for group in args.groups:

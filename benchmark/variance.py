@@ -13,7 +13,6 @@ import json
 import math
 import sys
 import time
-from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from statistics import fmean, median
@@ -34,18 +33,22 @@ STYLES = {  # colour and line of an estimate
 }
 
 
-@dataclass
+AtLeastTwo = Annotated[int, Field(ge=2)]
+Rate = Annotated[float, Field(gt=0, lt=1)]
+
+
+@pydantic.dataclasses.dataclass
 class Args:
     env_id: str = "door-demo"  # task on whose data the critics are trained
     dataset_path: str | None = None  # its file, as for uwac.py
-    total_steps: int = 5_000  # updates of each critic
-    batch_size: int = 64  # B of these
-    rates: tuple[float, ...] = (0.1, 0.3, 0.5)  # dropout rates
-    passes: tuple[int, ...] = (10, 30, 100, 300, 1000)  # T of the estimates by passes
-    reference_passes: int = 20_000  # T of what counts as the truth, which leaves an error of 1%
-    states: int = 256  # at which estimates are compared and timed
-    repetitions: int = 50  # of each estimate
-    seed: int = 0
+    total_steps: PositiveInt = 5_000  # updates of each critic
+    batch_size: PositiveInt = 64  # B of these
+    rates: Annotated[tuple[Rate, ...], Field(min_length=1)] = (0.1, 0.3, 0.5)  # dropout rates
+    passes: Annotated[tuple[AtLeastTwo, ...], Field(min_length=1)] = (10, 30, 100, 300, 1000)  # T
+    reference_passes: AtLeastTwo = 20_000  # T of what counts as the truth, which leaves an error of 1%
+    states: AtLeastTwo = 256  # at which estimates are compared and timed
+    repetitions: PositiveInt = 50  # of each estimate
+    seed: NonNegativeInt = 0
     folder: Path = Path("runs/variance")  # of variance.json and the figure
 
 
