@@ -95,9 +95,11 @@ def diagnose(run: Path) -> dict[str, list[float]]:
     return {name: values.tolist() for name, values in found.items()}
 
 
-def main(run: tyro.conf.Positional[Path], *others: Path) -> None:
+def main(runs: tyro.conf.Positional[tuple[Path, ...]]) -> None:
     """Raises InputError, and OSError where a file cannot be written."""
-    for run in (run, *others):
+    if not runs:
+        raise uwac.InputError("name the folders of one run or more")
+    for run in runs:
         found = diagnose(run)
         (run / "diagnosis.json").write_text(json.dumps(found, indent=2))
         print(run)

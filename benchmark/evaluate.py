@@ -32,7 +32,7 @@ SCRIPTS = {"bear": bear, "uwac": uwac, "ensembles": ensembles}
 
 @pydantic.dataclasses.dataclass
 class Args:
-    runs: tyro.conf.Positional[Annotated[tuple[Path, ...], Field(min_length=1)]]  # their folders
+    runs: tyro.conf.Positional[Annotated[tuple[Path, ...], Field(min_length=1)]]  # folders
     episodes: PositiveInt = 100  # of each seed
     candidates: Annotated[tuple[PositiveInt, ...], Field(min_length=1)] = (100,)  # the best acts
     seed: NonNegativeInt = 0  # of the episodes

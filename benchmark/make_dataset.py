@@ -15,6 +15,7 @@ size; as in uwac.py, networks have a leading 1 (seed), and critics a 2 before it
 
 import copy
 import functools
+import io
 import json
 import os
 import shlex
@@ -47,6 +48,7 @@ COLUMNS = ("observations", "actions", "rewards", "terminals", "timeouts")  # (n,
 
 
 Count = Annotated[int, pydantic.Field(ge=1, lt=2**31)]
+Steps = Annotated[int, pydantic.Field(ge=2, lt=2**31)]
 
 
 @pydantic.dataclasses.dataclass
@@ -55,7 +57,7 @@ class Args:
     env: str | None = None  # Gymnasium id: train SAC there, or clone --demos
     demos: Path | None = None  # demonstrations in D4RL's format: clone, and mix half and half
     minari: str | None = None  # Minari data set to convert, downloaded if need be
-    steps: Count = 1_000_000  # of each set (D4RL; its pen sets have 500,000)
+    steps: Steps = 1_000_000  # of each set (D4RL; its pen sets have 500,000)
     folder: Path = Path(os.environ.get("D4RL_DATASET_DIR") or "~/.d4rl/datasets")  # sets, trainings
     out: Path | None = None  # file of a set, instead of one with its own name in --folder
     seed: pydantic.NonNegativeInt = 0  # of networks, actions and episodes
@@ -71,6 +73,8 @@ class Args:
             raise InputError("say what to make: --policy, --env (perhaps with --demos) or --minari")
         if self.env not in (None, *TASKS):
             raise InputError(f"--env {self.env}: not one of {', '.join(TASKS)}")
+        if self.steps < len(self.policy):
+            raise InputError(f"--steps {self.steps}: fewer than policies")
         if self.out and self.out.is_dir():
             raise InputError(f"--out {self.out}: a folder; --folder takes one")
         if self.out and self.env and not self.demos:
@@ -283,7 +287,9 @@ def train(args: Args, folder: Path) -> tuple[list[Tensor], dict[str, int]]:
             state = {"agent": agent.state_dict(), "adam": agent.adam.state_dict()}
             state |= {"generator": torch.get_rng_state(), "replay": replay[:step].clone()}
             state["progress"] = [step, episode, history]
-            torch.save(state, folder / "checkpoint.tmp")
+            content = io.BytesIO()
+            torch.save(state, content)  # to the disk, torch would hide why writing fails
+            (folder / "checkpoint.tmp").write_bytes(content.getbuffer())
             (folder / "checkpoint.tmp").replace(checkpoint)  # so that there is always a whole one
             bar.write(f"step {step}: mean return {history[-1][1]:.1f}")
     return replay.split(widths, dim=1), choose(history)
@@ -319,11 +325,14 @@ def write_set(args: Args, name: str, arrays: dict, gym_id: str, policy: str) -> 
         "episodes": len(returns),
         "mean_return": returns.mean(),
     }
-    with h5py.File(f"{path}.tmp", "w") as file:
+    content = io.BytesIO()  # on a disk that fills up h5py would crash
+    with h5py.File(content, "w") as file:
         for column, array in arrays.items():
             file.create_dataset(column, data=array, compression="gzip", shuffle=True)
         file.create_group("metadata").attrs.update(metadata)
-    os.replace(f"{path}.tmp", path)
+    aside = path.with_name(f"{path.name}.tmp")
+    aside.write_bytes(content.getbuffer())
+    aside.replace(path)
     print(f"{path}: {len(returns)} episodes, mean return {returns.mean():.1f}; {policy}")
     return path
 
@@ -341,7 +350,8 @@ def from_policies(args: Args) -> Path:
         share = args.steps * (i + 1) // len(words) - args.steps * i // len(words)
         parts.append(roll_out(act, gym_id, share, args.seed + episodes))
         episodes += len(returns_of(parts[-1]))
-    kinds = [Path(word).stem.removeprefix(f"{task}-") for word in words]
+    names = [Path(word).resolve().name.removesuffix(".npz") for word in words]
+    kinds = [name.removeprefix(f"{task}-") for name in names]
     name, policy = "-".join(kinds), f"samples of {', then of '.join(abouts)}"
     return write_set(args, f"{task}-{name}-rebuilt", join(parts), gym_id, policy)
 

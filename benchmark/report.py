@@ -12,11 +12,11 @@ import csv
 import json
 import re
 import sys
-from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
+import pydantic
 import tyro
 from scipy.stats import bootstrap, trim_mean
 from style import COLOURS, new_figure, save
@@ -32,10 +32,11 @@ seed's wall time (in old files without evaluations), MB a run's largest memory. 
 """
 
 
-@dataclass
+@pydantic.dataclasses.dataclass
 class Args:
     results: tuple[Path, ...] = (Path("runs/grid"),)  # folders of result files, or of single runs
-    metrics: tuple[str, ...] = ("target_q", "score")  # what the figures show, a panel each
+    # What the figures show, a panel each.
+    metrics: Annotated[tuple[str, ...], pydantic.Field(min_length=1)] = ("target_q", "score")
     folder: Path = Path("runs/report")  # for report.md, tables as CSV, figures as PNG and PDF
 
 
@@ -259,8 +260,10 @@ def main(args: Args) -> None:
     tables = {"runs": run_table, "paper": paper_table, "aggregates": aggregate_table}
     for name, table in tables.items():
         rows = table(cells)
+        path = args.folder / f"{name}.csv"
+        path.unlink(missing_ok=True)  # an earlier report's
         if len(rows) > 1:
-            with open(args.folder / f"{name}.csv", "w") as file:
+            with open(path, "w") as file:
                 csv.writer(file, lineterminator="\n").writerows(rows)
             rows.insert(1, ["---"] * len(rows[0]))
             text.append("\n".join(f"| {' | '.join(row)} |" for row in rows))

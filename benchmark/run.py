@@ -15,9 +15,11 @@ import os
 import resource
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
 
@@ -68,8 +70,10 @@ def refuse(message: str) -> None:
 def grid(args: Args, options: list[str]) -> dict[str, list[str]]:
     """Each run's name and the script with its arguments but --run-dir. Seeds are outermost: a grid
     that is stopped has every task and method about as often. Ends the program on unknown names."""
-    if min(args.seeds, args.cpus) < 1 or min(args.gpus, args.retries) < 0:
-        refuse("--seeds and --cpus must be at least 1, --gpus and --retries at least 0")
+    if min(len(args.tasks), len(args.methods), args.seeds, args.cpus) < 1:
+        refuse("--tasks, --methods, --seeds and --cpus: at least one of each")
+    if min(args.gpus, args.retries) < 0:
+        refuse("--gpus and --retries must be at least 0")
     given = {word.partition("=")[0].replace("_", "-") for word in options}
     if args.seeds > 1 and "--num-seeds" in given:
         refuse("--num-seeds trains seeds 0, 1, ... in one run: it needs --seeds 1")
@@ -135,8 +139,9 @@ def train(name: str, words: list[str], args: Args) -> dict:
     if code == 0 and result:
         peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss  # one run a worker
         return result | {"peak_mb": peak / 1024}
-    message = log_file.read_text(errors="replace").strip("\n─╰╯").split("\n")[-1]
-    message = f"exit code {code}: {message} ({log_file})"
+    lines = [line.strip("│─╭╮╰╯ ") for line in log_file.read_text(errors="replace").splitlines()]
+    said = [line for line in lines if line and "full helptext" not in line]  # tyro's last words
+    message = f"exit code {code}: {said[-1] if said else 'no word'} ({log_file})"
     # 2: wrong arguments or data. 3: diverged, as it would again.
     raise ValueError(message) if code in (2, 3) else RuntimeError(message)
 
@@ -197,6 +202,7 @@ def main(args: Args, options: list[str]) -> int:
         ray.init(address=args.address, log_to_driver=False)
     except ConnectionError:
         refuse(f"--address {args.address}: no Ray cluster there; `ray start --head` makes one")
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(143))  # Ray would print its stack
     failed = run(left, args)
     print(f"{len(failed)} runs failed, results are in {args.folder}")
     wrong = any("exit code 2:" in str(error) for error in failed.values())
@@ -206,7 +212,7 @@ def main(args: Args, options: list[str]) -> int:
 if __name__ == "__main__":
     try:
         sys.exit(main(*tyro.cli(Args, return_unknown_args=True)))
-    except bear.InputError as error:
+    except (bear.InputError, OSError) as error:  # also of a name that is too long
         refuse(str(error))
     except KeyboardInterrupt:
         print("stopped; the same command goes on", file=sys.stderr)

@@ -20,10 +20,13 @@ from datetime import date
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
+from typing import Annotated, Literal
 
+import pydantic
 import torch
 import tyro
 from ending import errors_in_one_line
+from pydantic import Field, PositiveFloat, PositiveInt
 from style import COLOURS, new_figure, save
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -41,8 +44,8 @@ GROUPS = (*TASKS, *GROWTH)
 
 @pydantic.dataclasses.dataclass
 class Args:
-    groups: Annotated[tuple[Literal[GROUPS], ...], Field(min_length=1)] = GROUPS  # what to measure:
-    # tasks, and what an update's time grows with
+    # What to measure: tasks, and what an update's time grows with.
+    groups: Annotated[tuple[Literal[GROUPS], ...], Field(min_length=1)] = GROUPS
     rounds: PositiveInt = 9  # the literal version, at seconds an update, takes part in every third
     seconds: PositiveFloat = 0.5  # that each version updates in a round
     threads: PositiveInt = 2  # CPU threads of torch

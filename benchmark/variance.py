@@ -16,10 +16,13 @@ import time
 from itertools import product
 from pathlib import Path
 from statistics import fmean, median
+from typing import Annotated
 
+import pydantic
 import torch
 import tyro
 from ending import errors_in_one_line
+from pydantic import Field, NonNegativeInt, PositiveInt
 from style import COLOURS, new_figure, save
 from torch import Tensor
 
@@ -45,7 +48,7 @@ class Args:
     batch_size: PositiveInt = 64  # B of these
     rates: Annotated[tuple[Rate, ...], Field(min_length=1)] = (0.1, 0.3, 0.5)  # dropout rates
     passes: Annotated[tuple[AtLeastTwo, ...], Field(min_length=1)] = (10, 30, 100, 300, 1000)  # T
-    reference_passes: AtLeastTwo = 20_000  # T of what counts as the truth, which leaves an error of 1%
+    reference_passes: AtLeastTwo = 20_000  # T of what counts as the truth: an error of 1% is left
     states: AtLeastTwo = 256  # at which estimates are compared and timed
     repetitions: PositiveInt = 50  # of each estimate
     seed: NonNegativeInt = 0
