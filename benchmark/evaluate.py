@@ -34,7 +34,8 @@ SCRIPTS = {"bear": bear, "uwac": uwac, "ensembles": ensembles}
 class Args:
     runs: tyro.conf.Positional[Annotated[tuple[Path, ...], Field(min_length=1)]]  # folders
     episodes: PositiveInt = 100  # of each seed
-    candidates: Annotated[tuple[PositiveInt, ...], Field(min_length=1)] = (100,)  # the best acts
+    # Actions a state, of which the best by Q1 acts; a policy for each number.
+    candidates: Annotated[tuple[PositiveInt, ...], Field(min_length=1)] = (100,)
     seed: NonNegativeInt = 0  # of the episodes
     film: bool = False  # of the last number of candidates
 

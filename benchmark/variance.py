@@ -47,7 +47,8 @@ class Args:
     total_steps: PositiveInt = 5_000  # updates of each critic
     batch_size: PositiveInt = 64  # B of these
     rates: Annotated[tuple[Rate, ...], Field(min_length=1)] = (0.1, 0.3, 0.5)  # dropout rates
-    passes: Annotated[tuple[AtLeastTwo, ...], Field(min_length=1)] = (10, 30, 100, 300, 1000)  # T
+    # T of the estimates by passes.
+    passes: Annotated[tuple[AtLeastTwo, ...], Field(min_length=1)] = (10, 30, 100, 300, 1000)
     reference_passes: AtLeastTwo = 20_000  # T of what counts as the truth: an error of 1% is left
     states: AtLeastTwo = 256  # at which estimates are compared and timed
     repetitions: PositiveInt = 50  # of each estimate
