@@ -412,7 +412,7 @@ def use_d4rl_masses(env: gym.Env) -> None:
 
 def make_env(gym_id: str, **settings) -> gym.Env:
     """D4RL's version of a Gymnasium environment such as AdroitHandDoor-v1 or Hopper-v4, or another
-    one with its actions scaled to [-1, 1]. Raises InputError for a hand of another version."""
+    one with its actions scaled to [-1, 1]. Raises InputError for another gymnasium-robotics."""
     gym.logger.min_level = gym.logger.ERROR  # no advice to move on to -v5
     if "AdroitHand" in gym_id and "Sparse" not in gym_id:  # D4RL's rewards are dense
         if version("gymnasium-robotics") != "1.4.2":
@@ -649,7 +649,7 @@ def main(args: Args, dataset: dict[str, np.ndarray] | None = None) -> dict:
             metrics = update(agent, data, step, args)
             bar.update()
             evaluating = step % args.eval_every == 0 or step == args.total_steps
-            if not evaluating and step % args.log_every:
+            if not evaluating and step % args.log_every != 0:
                 continue
             metrics = {name: value.numpy(force=True) for name, value in metrics.items()}  # (S,)
             for name, values in metrics.items():

@@ -11,15 +11,13 @@ import functools
 import json
 import math
 import sys
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
 import gymnasium as gym
-import pydantic
 import torch
 import tyro
 from ending import errors_in_one_line
-from pydantic import Field, NonNegativeInt, PositiveInt
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import ensembles
@@ -30,13 +28,12 @@ import uwac
 SCRIPTS = {"bear": bear, "uwac": uwac, "ensembles": ensembles}
 
 
-@pydantic.dataclasses.dataclass
+@dataclass
 class Args:
-    runs: tyro.conf.Positional[Annotated[tuple[Path, ...], Field(min_length=1)]]  # folders
-    episodes: PositiveInt = 100  # of each seed
-    # Actions a state, of which the best by Q1 acts; a policy for each number.
-    candidates: Annotated[tuple[PositiveInt, ...], Field(min_length=1)] = (100,)
-    seed: NonNegativeInt = 0  # of the episodes
+    runs: tyro.conf.Positional[tuple[Path, ...]]  # folders of runs
+    episodes: int = 100  # of each seed
+    candidates: tuple[int, ...] = (100,)  # actions a state, of which the best by Q1 acts
+    seed: int = 0  # of the episodes
     film: bool = False  # of the last number of candidates
 
 
@@ -67,6 +64,9 @@ def film(env_id: str, agent: uwac.Agent, path: Path, seed: list[int], num: int) 
 
 def main(args: Args) -> None:
     """Raises InputError, and OSError where a file cannot be written."""
+    counts = [len(args.runs), len(args.candidates), *args.candidates, args.episodes]
+    if min(*counts, args.seed + 1) < 1:
+        raise uwac.InputError("a run, an episode and a candidate at least, and no negative --seed")
     loaded = [load(run) for run in args.runs]  # all of them, before hours of one
     for run, (script, agent, saved) in zip(args.runs, loaded):
         env_id, step = saved["args"]["env_id"], saved["history"][-1]["step"]

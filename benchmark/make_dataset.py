@@ -21,15 +21,13 @@ import os
 import shlex
 import sys
 import tempfile
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated
 
 import gymnasium as gym
 import h5py
 import numpy as np
-import pydantic
 import torch
 import tyro
 from ending import errors_in_one_line
@@ -47,34 +45,33 @@ TASKS = {gym_id: task for task, (gym_id, *_) in ENVIRONMENTS.items()}
 COLUMNS = ("observations", "actions", "rewards", "terminals", "timeouts")  # (n, D), (n, A), (n,)
 
 
-Count = Annotated[int, pydantic.Field(ge=1, lt=2**31)]
-Steps = Annotated[int, pydantic.Field(ge=2, lt=2**31)]
-
-
-@pydantic.dataclasses.dataclass
+@dataclass
 class Args:
     policy: tuple[str, ...] = ()  # roll out a shipped TASK-KIND, a .npz of ours, a run; or several
     env: str | None = None  # Gymnasium id: train SAC there, or clone --demos
     demos: Path | None = None  # demonstrations in D4RL's format: clone, and mix half and half
     minari: str | None = None  # Minari data set to convert, downloaded if need be
-    steps: Steps = 1_000_000  # of each set (D4RL; its pen sets have 500,000)
+    steps: int = 1_000_000  # of each set (D4RL; its pen sets have 500,000)
     folder: Path = Path(os.environ.get("D4RL_DATASET_DIR") or "~/.d4rl/datasets")  # sets, trainings
     out: Path | None = None  # file of a set, instead of one with its own name in --folder
-    seed: pydantic.NonNegativeInt = 0  # of networks, actions and episodes
-    train_steps: Count = 1_000_000  # SAC: environment steps, an update each
-    learning_starts: Count = 5_000  # SAC: steps before the first update (CleanRL)
-    eval_every: Count = 5_000  # SAC: steps between evaluations, each with a checkpoint
-    eval_episodes: Count = 10  # SAC: episodes of an evaluation
-    clone_steps: Count = 20_000  # cloning: updates
+    seed: int = 0  # of networks, actions and episodes
+    train_steps: int = 1_000_000  # SAC: environment steps, an update each
+    learning_starts: int = 5_000  # SAC: steps before the first update (CleanRL)
+    eval_every: int = 5_000  # SAC: steps between evaluations, each with a checkpoint
+    eval_episodes: int = 10  # SAC: episodes of an evaluation
+    clone_steps: int = 20_000  # cloning: updates
 
     def __post_init__(self):
+        for name, value in vars(self).items():
+            lowest = {"seed": 0, "steps": max(2, len(self.policy))}.get(name, 1)
+            if type(value) is int and not lowest <= value < 2**31:
+                bounds = f"from {lowest} to {2**31 - 1}"
+                raise InputError(f"--{name.replace('_', '-')} {value}: must be {bounds}")
         ways = bool(self.policy) + bool(self.env) + bool(self.minari)
         if ways != 1 or (self.demos and not self.env):
             raise InputError("say what to make: --policy, --env (perhaps with --demos) or --minari")
         if self.env not in (None, *TASKS):
             raise InputError(f"--env {self.env}: not one of {', '.join(TASKS)}")
-        if self.steps < len(self.policy):
-            raise InputError(f"--steps {self.steps}: fewer than policies")
         if self.out and self.out.is_dir():
             raise InputError(f"--out {self.out}: a folder; --folder takes one")
         if self.out and self.env and not self.demos:

@@ -12,11 +12,11 @@ import csv
 import json
 import re
 import sys
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-import pydantic
 import tyro
 from scipy.stats import bootstrap, trim_mean
 from style import COLOURS, new_figure, save
@@ -32,11 +32,10 @@ seed's wall time (in old files without evaluations), MB a run's largest memory. 
 """
 
 
-@pydantic.dataclasses.dataclass
+@dataclass
 class Args:
     results: tuple[Path, ...] = (Path("runs/grid"),)  # folders of result files, or of single runs
-    # What the figures show, a panel each.
-    metrics: Annotated[tuple[str, ...], pydantic.Field(min_length=1)] = ("target_q", "score")
+    metrics: tuple[str, ...] = ("target_q", "score")  # what the figures show, a panel each
     folder: Path = Path("runs/report")  # for report.md, tables as CSV, figures as PNG and PDF
 
 
@@ -252,7 +251,8 @@ def main(args: Args) -> None:
     cells = read(args)
     results = [r for found in cells.values() for same in found.values() for r in same]
     metrics = {name for r in results for name in r["history"][0]} - {"step", "seconds"}
-    if unknown := sorted(set(args.metrics) - metrics):
+    unknown = sorted(set(args.metrics) - metrics)
+    if unknown or not args.metrics:
         refuse(f"--metrics {' '.join(unknown)}: there are {', '.join(sorted(metrics))}")
     args.folder.mkdir(parents=True, exist_ok=True)
     hardware = sorted({r["hardware"] for r in results})

@@ -16,17 +16,15 @@ import sys
 import time
 import timeit
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
 from datetime import date
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
-from typing import Annotated, Literal
 
-import pydantic
 import torch
 import tyro
 from ending import errors_in_one_line
-from pydantic import Field, PositiveFloat, PositiveInt
 from style import COLOURS, new_figure, save
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -42,14 +40,13 @@ GROWTH = {"num_seeds": (1, 5, 20), "batch_size": (256, 1024, 4096), "passes": (1
 GROUPS = (*TASKS, *GROWTH)
 
 
-@pydantic.dataclasses.dataclass
+@dataclass
 class Args:
-    # What to measure: tasks, and what an update's time grows with.
-    groups: Annotated[tuple[Literal[GROUPS], ...], Field(min_length=1)] = GROUPS
-    rounds: PositiveInt = 9  # the literal version, at seconds an update, takes part in every third
-    seconds: PositiveFloat = 0.5  # that each version updates in a round
-    threads: PositiveInt = 2  # CPU threads of torch
-    matmul_precision: Literal["highest", "high", "medium"] = "high"  # as the scripts'
+    groups: tuple[str, ...] = GROUPS  # what to measure: tasks, and what an update's time grows with
+    rounds: int = 9  # the literal version, at seconds an update, takes part in every third
+    seconds: float = 0.5  # that each version updates in a round
+    threads: int = 2  # CPU threads of torch
+    matmul_precision: str = "high"  # as the scripts'
     cuda_graph: bool = False  # an update as one launch (needs tensordict)
     d3rlpy: Path | None = None  # virtual environment with d3rlpy, whose BEAR joins door-human
     folder: Path = Path("runs/speed")  # of speed.json, to which rows are added, and the figure
@@ -219,7 +216,13 @@ def plot(rows: list[dict], path: Path) -> None:
 
 
 def main(args: Args) -> None:
-    """Raises InputError for a speed.json that is none."""
+    """Raises InputError for arguments that measure nothing, and a speed.json that is none."""
+    bear.Args(matmul_precision=args.matmul_precision)  # checks it
+    if min(len(args.groups), args.rounds, args.threads) < 1 or not args.seconds > 0:
+        raise uwac.InputError("a group, a round, a thread at least, and --seconds above 0")
+    for group in args.groups:
+        if group not in GROUPS:
+            raise uwac.InputError(f"--groups {group}: there are {', '.join(GROUPS)}")
     settings = {"matmul_precision": args.matmul_precision, "cuda_graph": args.cuda_graph}
     torch.set_num_threads(args.threads)
     torch.set_float32_matmul_precision(args.matmul_precision)

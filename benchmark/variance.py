@@ -13,16 +13,14 @@ import json
 import math
 import sys
 import time
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from statistics import fmean, median
-from typing import Annotated
 
-import pydantic
 import torch
 import tyro
 from ending import errors_in_one_line
-from pydantic import Field, NonNegativeInt, PositiveInt
 from style import COLOURS, new_figure, save
 from torch import Tensor
 
@@ -36,23 +34,18 @@ STYLES = {  # colour and line of an estimate
 }
 
 
-AtLeastTwo = Annotated[int, Field(ge=2)]
-Rate = Annotated[float, Field(gt=0, lt=1)]
-
-
-@pydantic.dataclasses.dataclass
+@dataclass
 class Args:
     env_id: str = "door-demo"  # task on whose data the critics are trained
     dataset_path: str | None = None  # its file, as for uwac.py
-    total_steps: PositiveInt = 5_000  # updates of each critic
-    batch_size: PositiveInt = 64  # B of these
-    rates: Annotated[tuple[Rate, ...], Field(min_length=1)] = (0.1, 0.3, 0.5)  # dropout rates
-    # T of the estimates by passes.
-    passes: Annotated[tuple[AtLeastTwo, ...], Field(min_length=1)] = (10, 30, 100, 300, 1000)
-    reference_passes: AtLeastTwo = 20_000  # T of what counts as the truth: an error of 1% is left
-    states: AtLeastTwo = 256  # at which estimates are compared and timed
-    repetitions: PositiveInt = 50  # of each estimate
-    seed: NonNegativeInt = 0
+    total_steps: int = 5_000  # updates of each critic
+    batch_size: int = 64  # B of these
+    rates: tuple[float, ...] = (0.1, 0.3, 0.5)  # dropout rates
+    passes: tuple[int, ...] = (10, 30, 100, 300, 1000)  # T of the estimates by passes
+    reference_passes: int = 20_000  # T of what counts as the truth, which leaves an error of 1%
+    states: int = 256  # at which estimates are compared and timed
+    repetitions: int = 50  # of each estimate
+    seed: int = 0
     folder: Path = Path("runs/variance")  # of variance.json and the figure
 
 
@@ -141,6 +134,14 @@ def plot(rows: list[dict], rates: tuple[float, ...], path: Path) -> None:
 
 
 def main(args: Args) -> None:
+    """Raises InputError for numbers that give no variance, before a file is touched."""
+    counts = [len(args.rates), len(args.passes), args.total_steps, args.batch_size]
+    if min(*counts, args.repetitions, args.seed + 1) < 1:
+        raise uwac.InputError("a rate, a T, an update, a row and a repetition, no negative --seed")
+    if min(*args.passes, args.reference_passes, args.states) < 2:
+        raise uwac.InputError("--passes, --reference-passes and --states must be at least 2")
+    if not all(0 < rate < 1 for rate in args.rates):
+        raise uwac.InputError("--rates must be above 0 and below 1")
     path = args.folder / "variance.json"
     args.folder.mkdir(parents=True, exist_ok=True)
     path.open("a").close()  # fails now, and not after hours

@@ -13,7 +13,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
-if not any("test_gpu" in word for word in sys.argv):  # numbers are a CPU's, but where it is alone
+if not any("test_gpu" in word for word in sys.argv):  # all others' numbers are a CPU's
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 import bear

@@ -1,6 +1,7 @@
 """A run stopped, killed or out of disk goes on to the same bits; a checkpoint executes nothing."""
 
 import os
+import resource
 import signal
 from pathlib import Path
 
@@ -82,7 +83,7 @@ def test_what_shapes_the_training_stays(monkeypatch, capsys):
 
 
 def test_data_may_move_but_not_change():
-    """A file that stands elsewhere is taken from there; another one is refused, as is a GPU."""
+    """A file that stands elsewhere is taken from there; another one is refused, and so is a GPU's run."""
     uwac.main(short(uwac, total_steps=3))
     Path("moved.hdf5").write_bytes(Path("points.hdf5").read_bytes())
     with h5py.File("points.hdf5", "a") as file:
@@ -108,6 +109,16 @@ def test_a_full_disk(monkeypatch, capsys):
     full.unlink()
     uwac.main(uwac.Args(resume="run"))
     assert kill_and_resume.left(RUN) == expected
+
+
+def test_a_disk_that_fills_up_within_a_file(monkeypatch, capsys):
+    """By a limit on a file's size, as torch alone would have a traceback then."""
+    limit = lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, -1))
+    Point.at_step = {8: lambda: limit(100_000)}
+    code = command_line(uwac, words(uwac), monkeypatch)
+    limit(-1)
+    assert code == 1 and "error: [Errno 27] File too large\n" in capsys.readouterr().err
+    assert [row["step"] for row in uwac.load_checkpoint(RUN)[1]["history"]] == [3]
 
 
 class Code:
