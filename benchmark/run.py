@@ -212,8 +212,10 @@ def main(args: Args, options: list[str]) -> int:
 if __name__ == "__main__":
     try:
         sys.exit(main(*tyro.cli(Args, return_unknown_args=True)))
-    except (bear.InputError, OSError) as error:  # also of a name that is too long
+    except bear.InputError as error:
         refuse(str(error))
+    except OSError as error:  # a result that cannot be written, or a name that is too long
+        sys.exit(f"error: {error}")
     except KeyboardInterrupt:
         print("stopped; the same command goes on", file=sys.stderr)
         sys.exit(130)
