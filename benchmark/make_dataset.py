@@ -242,6 +242,7 @@ def train(args: Args, folder: Path) -> tuple[list[Tensor], dict[str, int]]:
     """SAC, from its start or its checkpoint in `folder`. Evaluations and checkpoints are made where
     an episode ends: a training that was killed goes on as if it never was. Returns obs, action,
     reward, next_obs, terminal, timeout of all steps, (n, ...) each, and what `choose` says."""
+    torch.set_float32_matmul_precision("medium")  # updates 1.6 times faster where bfloat16 is
     env = make_env(args.env)
     test_envs = [make_env(args.env) for _ in range(args.eval_episodes)]
     obs_dim, action_dim = dimensions(args.env)

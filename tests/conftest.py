@@ -24,8 +24,9 @@ torch.set_num_threads(1)  # the tensors are small, and threads only wait for eac
 
 @pytest.fixture(autouse=True)
 def each_test_by_itself():
-    """Seeded, and stopped by Ctrl-C, which a shell's background ignores."""
+    """Seeded, precise, and stopped by Ctrl-C, which a shell's background ignores."""
     torch.manual_seed(0)
+    torch.set_float32_matmul_precision("highest")
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
