@@ -220,9 +220,9 @@ class SAC(nn.Module):
         new_action, log_prob = self.sample(obs)
         q1, q2 = self.critic(obs, new_action)
         actor_loss = (alpha * log_prob - torch.minimum(q1, q2)).mean()
-        self.minimize(actor_loss, [*self.actor.parameters()])
         excess = log_prob.detach().mean() - action.shape[-1]  # the target entropy is -A
-        self.minimize(-self.log_alpha.exp() * excess, [self.log_alpha])
+        alpha_loss = -self.log_alpha.exp() * excess
+        self.minimize(actor_loss + alpha_loss, [*self.actor.parameters(), self.log_alpha])
         with torch.no_grad():
             for old, new in zip(self.target_critic.parameters(), self.critic.parameters()):
                 old.lerp_(new, tau)
