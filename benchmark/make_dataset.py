@@ -366,6 +366,7 @@ def from_training(args: Args) -> None:
     policy = f"replay buffer of the first {steps['medium']} steps of SAC"
     write_set(args, f"{task}-medium-replay-rebuilt", seen, args.env, policy)
     medium, expert = (str(folder / f"{task}-{kind}.npz") for kind in steps)
+    torch.set_float32_matmul_precision("highest")  # so that --policy gives the same numbers
     for words in ((f"{task}-random",), (medium,), (expert,), (medium, expert)):
         from_policies(replace(args, env=None, policy=words))
 

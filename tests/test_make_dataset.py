@@ -53,7 +53,7 @@ def trained(tmp_path_factory):
 
 
 @pytest.mark.parametrize("kind", ["random", "medium", "medium-replay", "expert", "medium-expert"])
-def test_a_training_leaves_d4rls_five_kinds(trained, kind):
+def test_a_training_leaves_d4rls_five_kinds(trained, kind, tmp_path):
     arrays, metadata = read(trained / f"hopper-{kind}-rebuilt.hdf5")
     ends = episode_ends(arrays)
     assert (metadata["environment"], metadata["origin"]) == ("Hopper-v4", "rebuilt")
@@ -62,6 +62,11 @@ def test_a_training_leaves_d4rls_five_kinds(trained, kind):
     assert metadata["mean_return"] == pytest.approx(arrays["rewards"].sum() / len(ends), rel=1e-5)
     assert not (arrays["terminals"] & arrays["timeouts"]).any()
     replay(arrays, metadata, len(ends))
+    if kind == "expert":  # the same numbers from the policy that the training left
+        policy = str(trained / "training" / "hopper-5" / "hopper-expert.npz")
+        args = Args(policy=(policy,), seed=5, steps=301, out=tmp_path / "again.hdf5")
+        again, _ = read(make_dataset.main(args))
+        assert (again["actions"] == arrays["actions"]).all()
     if kind == "medium-expert":  # half and half
         medium, _ = read(trained / "hopper-medium-rebuilt.hdf5")
         assert (arrays["actions"][:150] == medium["actions"][:150]).all() and 149 in ends
