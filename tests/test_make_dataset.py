@@ -49,6 +49,7 @@ def test_door_demo_replays():
 def trained(tmp_path_factory):
     folder = tmp_path_factory.mktemp("sets")
     make_dataset.main(Args(env="Hopper-v4", folder=folder, seed=5, steps=301, **SMALL))
+    assert torch.get_float32_matmul_precision() == "highest"  # of the roll-outs, as by --policy
     return folder
 
 
