@@ -109,4 +109,4 @@ def main(runs: tyro.conf.Positional[tuple[Path, ...]]) -> None:
 
 if __name__ == "__main__":
     with errors_in_one_line():
-        tyro.cli(main)
+        tyro.cli(main, description=__doc__)

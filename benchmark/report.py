@@ -3,9 +3,10 @@
     python benchmark/report.py
     python benchmark/report.py --results runs/RUN runs/OTHER_RUN --metrics mmd alpha
 
-Seeds are averaged only where task, data, updates, warm-up and precision are the same. Scores are
-the last evaluation's and the mean of the last ten, never the best. Aggregates are Agarwal et al.'s
-(2021), with 95% intervals from 2,000 bootstrap samples of seeds, drawn for each task apart.
+Seeds are averaged only where task, data, updates, warm-up, precision and the size of evaluations
+are the same. Scores are the last evaluation's and the mean of the last ten, never the best.
+Aggregates are Agarwal et al.'s (2021), with 95% intervals from 2,000 bootstrap samples of seeds,
+drawn for each task apart.
 """
 
 import csv
@@ -20,6 +21,9 @@ import numpy as np
 import tyro
 from scipy.stats import bootstrap, trim_mean
 from style import COLOURS, new_figure, save
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+import bear
 
 # Seeds that are averaged may differ in these arguments, the last four of which only old files have.
 OF_A_RUN = {"seed", "num_seeds", "run_dir", "resume", "total_steps", "dataset_path", "log_every"}
@@ -44,7 +48,7 @@ class Setting(NamedTuple):
 
     task: str  # the paper's name, which has no version
     data: str  # its file, and its size: one with D4RL's name may hold less than D4RL's own
-    protocol: str  # updates, warm-up and, if it is not the default, precision
+    protocol: str  # updates, warm-up and, where they are not the default, precision and evaluations
 
 
 Cells = dict[Setting, dict[str, list[dict]]]  # setting -> method -> results, each of a seed or more
@@ -63,6 +67,10 @@ def setting_of(result: dict) -> Setting:
     precision = args.get("matmul_precision", "high")
     if precision != "high":
         protocol += f", {precision} precision"
+    for name in ("eval_episodes", "eval_candidates"):
+        usual = getattr(bear.Args, name)
+        if args.get(name, usual) != usual:
+            protocol += f", {name} {args[name]}"
     return Setting(task, data, protocol)
 
 
@@ -195,8 +203,8 @@ def interval(statistic, scores: list[np.ndarray], digits: int) -> str:
 
 
 def aggregate_table(cells: Cells) -> list[list[str]]:
-    """Every method and BEAR, over the tasks that have both under the same protocol."""
-    rows = [["method", "protocol", "tasks", "interquartile mean", "BEAR's", "P(improvement)"]]
+    """Every method and BEAR, over the data sets that have both under the same protocol."""
+    rows = [["method", "protocol", "data sets", "interquartile mean", "BEAR's", "P(improvement)"]]
     shared: dict[tuple[str, str], list[dict]] = {}
     for setting, found in cells.items():
         for method in found:
@@ -235,6 +243,11 @@ def draw(setting: Setting, found: dict[str, list[dict]], metrics: tuple[str, ...
         low, high = axes.dataLim.intervaly
         if name == "target_q" and high > 1000:
             axes.set_yscale("symlog", linthresh=10)  # or what explodes would hide all else
+        elif name == "mmd":
+            if high > 1:
+                axes.set_yscale("log")
+            threshold = results[0]["args"]["mmd_threshold"]
+            lines["threshold of MMD"] = axes.axhline(threshold, color="0.4", linestyle="--")
         elif name == "score" and high - low < 5:  # or noise would look like a difference
             axes.set_ylim((low + high) / 2 - 3, (low + high) / 2 + 3)
         warmup = results[0]["args"]["warmup_steps"] / 1000

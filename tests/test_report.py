@@ -70,6 +70,14 @@ def test_protocols_are_never_averaged(tmp_path):
     assert last["70.0 (1 seed)"] == "200 updates, warm-up 100, medium precision"
 
 
+def test_evaluations_of_another_size_are_not_compared(tmp_path):
+    """Best of 100 and a single sample are two protocols: two rows, and no aggregate of both."""
+    args = save(tmp_path, result(eval_candidates=100), result("uwac", eval_candidates=1))
+    protocols = [row["protocol"] for row in table(args, "runs")]
+    assert protocols == ["200 updates, warm-up 100" + end for end in ("", ", eval_candidates 1")]
+    assert not (args.folder / "aggregates.csv").exists()
+
+
 @pytest.mark.parametrize("other, message", [
     (result(seed=0), "1.json: its seed 0 is in another file"),
     (result(seed=1, beta=0.8), "1.json: beta 0.8, elsewhere 1.6"),
