@@ -80,13 +80,14 @@ def check_together(old: dict, new: dict, file: Path) -> None:
         refuse(f"{file}: its data have another checksum than others' of this name and size")
     updates = [[row["step"] for row in result["history"]] for result in (old, new)]
     if updates[0] != updates[1]:
-        refuse(f"{file}: it was evaluated at other updates; put such runs into two folders")
+        refuse(f"{file}: it was evaluated at other updates; report on such runs apart")
     a, b = old["args"], new["args"]
-    if a["seed"] < b["seed"] + b["num_seeds"] and b["seed"] < a["seed"] + a["num_seeds"]:
-        refuse(f"{file}: its seed {b['seed']} is in another file, too; leave one of them out")
     for name in sorted(a.keys() & b.keys() - OF_A_RUN):
         if a[name] != b[name]:
-            refuse(f"{file}: {name} {b[name]}, elsewhere {a[name]}; put such runs into two folders")
+            way_out = "report on such runs apart, or let run.py make and name them"
+            refuse(f"{file}: {name} {b[name]}, elsewhere {a[name]}; {way_out}")
+    if a["seed"] < b["seed"] + b["num_seeds"] and b["seed"] < a["seed"] + a["num_seeds"]:
+        refuse(f"{file}: its seed {b['seed']} is in another file, too; leave one of them out")
 
 
 def read(args: Args) -> Cells:
