@@ -76,6 +76,8 @@ def main(args: Args) -> None:
             film(env_id, agent, run / f"update-{step}", [args.seed, step], args.candidates[-1])
         envs = uwac.make_envs(env_id, len(agent.log_alpha) * args.episodes)
         result = {"args": vars(args), "step": step, "candidates": {}}
+        if len(loaded) > 1:
+            print(run)  # the lines below name the script alone
         for num in args.candidates:
             returns = uwac.evaluate(agent, envs, [args.seed, step], num)  # (S, episodes)
             scores = uwac.normalized_score(env_id, returns)

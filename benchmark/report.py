@@ -246,7 +246,7 @@ def draw(setting: Setting, found: dict[str, list[dict]], metrics: tuple[str, ...
             axes.set_yscale("symlog", linthresh=10)  # or what explodes would hide all else
         elif name == "mmd":
             if high > 1:
-                axes.set_yscale("log")
+                axes.set_yscale("log")  # or a policy far from the data would hide the threshold
             threshold = results[0]["args"]["mmd_threshold"]
             lines["threshold of MMD"] = axes.axhline(threshold, color="0.4", linestyle="--")
         elif name == "score" and high - low < 5:  # or noise would look like a difference

@@ -53,6 +53,17 @@ def test_the_last_evaluation_again(script, monkeypatch, capsys):
     assert (found["candidates"]["3"]["returns"] != again["3"]).all()
 
 
+def test_lines_of_several_runs_are_told_apart(monkeypatch, capsys):
+    """Two runs of one script, whose lines are the same words: each stands under its folder."""
+    run_of(uwac)
+    shutil.copytree("run", "other")
+    capsys.readouterr()
+    assert command_line(evaluate, "run other --episodes 2", monkeypatch) == 0
+    first, *lines = capsys.readouterr().out.splitlines()
+    assert first == "run" and lines[2] == "other"  # a line for each of two seeds
+    assert lines[:2] == lines[3:]
+
+
 def test_a_film(monkeypatch):
     """Of both seeds side by side, named by the update, at the environment's speed."""
     moviepy = pytest.importorskip("moviepy")

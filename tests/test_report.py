@@ -81,6 +81,7 @@ def test_evaluations_of_another_size_are_not_compared(tmp_path):
 @pytest.mark.parametrize("other, message", [
     (result(seed=0), "1.json: its seed 0 is in another file"),
     (result(seed=1, beta=0.8), "1.json: beta 0.8, elsewhere 1.6"),
+    (result(seed=0, beta=0.8), "1.json: beta 0.8, elsewhere 1.6"),  # another method, not a twin
     (result(seed=1) | {"data": {"path": "a.hdf5", "sha256": "b"}}, "1.json: its data have another"),
     (result(seed=1) | {"history": result()["history"][1:]}, "1.json: it was evaluated at other up"),
     ({"something": 1}, "1.json: not a result (KeyError"),
