@@ -656,9 +656,13 @@ def main(args: Args, dataset: dict[str, np.ndarray] | None = None) -> dict:
                 if not np.isfinite(values).all():
                     raise FloatingPointError(f"{name} is {values} at update {step}: diverged")
             if evaluating:
+                torch.set_float32_matmul_precision("highest")  # bfloat16 would blur whose Q is best
                 returns = evaluate(agent, envs, [args.seed, step], args.eval_candidates)
+                of_samples = evaluate(agent, envs, [args.seed, step], 1)
                 metrics["score"] = normalized_score(args.env_id, returns).mean(1)
+                metrics["score_sample"] = normalized_score(args.env_id, of_samples).mean(1)
                 metrics |= {"return": returns.mean(1), "return_std": returns.std(1)}
+                torch.set_float32_matmul_precision(args.matmul_precision)
                 row = {name: values.tolist() for name, values in metrics.items()}
                 history.append({"step": step, "seconds": time.perf_counter() - began, **row})
                 (run / "result.json").write_text(json.dumps(result, indent=2))

@@ -85,6 +85,7 @@ class Args:
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1  # after each ReLU (authors' code)
     variance: Literal["mc", "analytic"] = "mc"  # Var[Q] from T passes (Algorithm 1), or closed form
     passes: Annotated[int, Field(ge=2)] = 100  # T, stochastic passes of mc (paper, Algorithm 1)
+    q_noise: bool = False  # Q in both losses with the noise of a mean of T passes (authors' code)
     weighting: Literal["variance", "std", "exp", "none"] = "variance"  # std: paper, 5.6; exp: code
     weight_clip: NonNegativeFloat = 1.5  # upper limit of the weight (paper, section 5.5)
     spectral_norm: Literal["auto"] | bool = "auto"  # on the critics; auto: on Adroit (paper, 5.5)
@@ -294,8 +295,9 @@ def mc_dropout_variance(critic: Critic, obs: Tensor, action: Tensor, p: float, T
 @torch.no_grad()
 def analytic_dropout_variance(critic: Critic, obs: Tensor, action: Tensor, p: float) -> Tensor:
     """Var[Q1] and Var[Q2] under dropout of rate p without sampling: obs (S, B, D), action (S, B, A)
-    -> (2, S, B). The first masks make the second layer's outputs z nearly normal, so the moments of
-    h2 = relu(z) follow. Exact where no z comes near 0 under the masks."""
+    -> (2, S, B), or action (S, B, N, A) -> (2, S, B, N). The first masks make the second layer's
+    outputs z nearly normal, so the moments of h2 = relu(z) follow. Exact where no z comes near 0
+    under the masks."""
     first, second, last = critic.layers
     w2, w3 = second.weight, last.weight.mT
     r = p / (1 - p)  # variance of a mask's elements, whose mean is 1
@@ -311,7 +313,8 @@ def analytic_dropout_variance(critic: Critic, obs: Tensor, action: Tensor, p: fl
     # masks, move each h2 by itself.
     together = r * (h1 * ((w3 * slope) @ w2.mT)).square().sum(-1)
     by_itself = (1 + r) * mean_square - mean.square() - (slope * std).square()
-    return (together + (w3.square() * by_itself).sum(-1)).clamp(min=0)
+    variance = (together + (w3.square() * by_itself).sum(-1)).clamp(min=0)
+    return variance.view(2, *action.shape[:-1])
 
 
 def uncertainty(critic: Critic, obs: Tensor, action: Tensor, args: Args) -> Tensor:
@@ -319,6 +322,17 @@ def uncertainty(critic: Critic, obs: Tensor, action: Tensor, args: Args) -> Tens
     if args.variance == "mc":
         return mc_dropout_variance(critic, obs, action, args.dropout, args.passes).sum(0)
     return analytic_dropout_variance(critic, obs, action, args.dropout).sum(0)
+
+
+def q_values(critic: Critic, obs: Tensor, action: Tensor, args: Args, noise: bool) -> Tensor:
+    """Q1 and Q2, shapes as Critic.forward. With `noise` they are what the authors' code takes for
+    them, means of T stochastic passes with masks of their own for every row. The passes are not
+    made: such a mean is nearly normal, with mean Q and variance Var[Q] / T."""
+    q = critic(obs, action)
+    if not noise or args.dropout == 0:
+        return q
+    variance = analytic_dropout_variance(critic, obs, action, args.dropout)
+    return q + (variance / args.passes).sqrt() * torch.randn_like(q)
 
 
 @torch.no_grad()
@@ -338,6 +352,7 @@ class Agent(nn.Module):
 
     def __init__(self, args: Args, obs_dim: int, action_dim: int):
         super().__init__()
+        self.args = args
         # Line 1: actor, critics with dropout and their targets; the VAE is for line 10.
         self.dims = (obs_dim, action_dim)
         self.actor = Actor(args.num_seeds, obs_dim, action_dim)
@@ -365,11 +380,13 @@ class Agent(nn.Module):
     @torch.no_grad()
     def act(self, obs: np.ndarray, num_candidates: int = 100) -> np.ndarray:
         """Each seed's actions in [-1, 1], the best by Q1 of `num_candidates` samples of its actor
-        (paper, section 5.5): obs (B, D), or (S, B, D) of each seed's own -> (S, B, A)."""
+        (paper, section 5.5): obs (B, D), or (S, B, D) of each seed's own -> (S, B, A). Q1 has the
+        noise of T passes, as in the authors' code: where it exceeds Q1's differences among the
+        candidates, as under spectral norm, the choice is nearly a random one."""
         obs = torch.as_tensor(obs, dtype=torch.float32, device=DEVICE)
         obs = obs.expand(len(self.log_alpha), -1, -1)
         candidates = self.actor.sample(obs, num_candidates).tanh()
-        q1, _ = self.critic(obs, candidates)  # (S, B, N)
+        q1, _ = q_values(self.critic, obs, candidates, self.args, noise=True)  # (S, B, N)
         best = q1.argmax(-1)[:, :, None, None]
         return candidates.take_along_dim(best, dim=2).squeeze(2).numpy(force=True)
 
@@ -390,7 +407,7 @@ def update(agent: Agent, data: list[Tensor], step: int | Tensor, args: Args) -> 
         # Line 5: candidate actions of the target actor.
         candidates = agent.target_actor.sample(next_obs, args.num_candidates).tanh()  # (S, B, N, A)
         # Line 6: the best of them under the lambda-mixture of the target critics.
-        q1, q2 = agent.target_critic(next_obs, candidates)  # (S, B, N) each
+        q1, q2 = q_values(agent.target_critic, next_obs, candidates, args, args.q_noise)  # (S, B, N)
         mixture = args.lmbda * torch.minimum(q1, q2) + (1 - args.lmbda) * torch.maximum(q1, q2)
         y, best = mixture.max(-1)  # (S, B)
         target_q = reward + args.gamma * (1 - done) * y
@@ -411,7 +428,7 @@ def update(agent: Agent, data: list[Tensor], step: int | Tensor, args: Args) -> 
     # Line 11: the actor maximizes Q at one of its samples, under the constraint on MMD,
     # whose multiplier alpha grows where it is violated.
     policy_action = actor_samples[:, :, 0].tanh()
-    q1, q2 = agent.critic(obs, policy_action)
+    q1, q2 = q_values(agent.critic, obs, policy_action, args, args.q_noise)
     policy_q = torch.minimum(q1, q2)  # (S, B)
     var_q = uncertainty(agent.critic, obs, policy_action, args)
     policy_weight = uncertainty_weight(var_q, args)  # equation 5
@@ -777,10 +794,14 @@ def main(args: Args, dataset: dict[str, np.ndarray] | None = None) -> dict:
                 if not np.isfinite(values).all():
                     raise FloatingPointError(f"{name} is {values} at update {step}: diverged")
             if evaluating:
+                torch.set_float32_matmul_precision("highest")  # bfloat16 would blur whose Q is best
                 returns = evaluate(agent, envs, [args.seed, step], args.eval_candidates)
+                of_samples = evaluate(agent, envs, [args.seed, step], 1)
                 metrics["score"] = normalized_score(args.env_id, returns).mean(1)
+                metrics["score_sample"] = normalized_score(args.env_id, of_samples).mean(1)
                 metrics |= {"return": returns.mean(1), "return_std": returns.std(1)}
                 metrics["ood_auroc"] = ood_auroc(agent, data, args)
+                torch.set_float32_matmul_precision(args.matmul_precision)
                 row = {name: values.tolist() for name, values in metrics.items()}
                 history.append({"step": step, "seconds": time.perf_counter() - began, **row})
                 (run / "result.json").write_text(json.dumps(result, indent=2))

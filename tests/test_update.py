@@ -124,7 +124,7 @@ CHANGES = {"batch_size": 7, "gamma": 0.5, "tau": 0.1, "lmbda": 0.1, "num_candida
 CHANGES |= {"num_mmd_samples": 2, "mmd_kernel": "laplacian", "mmd_sigma": 1.0, "mmd_threshold": 0.5}
 CHANGES |= {"warmup_steps": 9, "actor_lr": 0.1, "critic_lr": 0.1, "vae_lr": 0.1, "dual_lr": 0.1}
 CHANGES |= {"beta": 0.1, "dropout": 0.4, "variance": "mc", "passes": 3, "weighting": "std"}
-CHANGES |= {"weight_clip": 0.001, "spectral_norm": True}
+CHANGES |= {"weight_clip": 0.001, "spectral_norm": True, "q_noise": True}
 OF_RUNS = {"env_id", "dataset_path", "seed", "num_seeds", "matmul_precision"}
 
 
