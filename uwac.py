@@ -267,7 +267,8 @@ def mmd(x: Tensor, y: Tensor, kernel: str, sigma: float) -> Tensor:
     norm = {"gaussian": 2, "laplacian": 1}[kernel]
 
     def mean_kernel(a: Tensor, b: Tensor) -> Tensor:
-        d = torch.cdist(a, b, norm) ** norm
+        # Above 25 samples cdist would take matrix products, which --matmul-precision rounds.
+        d = torch.cdist(a, b, norm, compute_mode="donot_use_mm_for_euclid_dist") ** norm
         return torch.exp(-d / (2 * sigma)).mean((-2, -1))
 
     squared = mean_kernel(x, x) + mean_kernel(y, y) - 2 * mean_kernel(x, y)
