@@ -320,9 +320,10 @@ def update(agent: Agent, data: list[Tensor], step: int | Tensor, args: Args) -> 
     # Line 12: the targets follow.
     with torch.no_grad():
         agent.log_alpha.clamp_(-5, 10)
-        targets = [*agent.target_critic.parameters(), *agent.target_actor.parameters()]
-        networks = [*agent.critic.parameters(), *agent.actor.parameters()]
-        torch._foreach_lerp_(targets, networks, args.tau)
+        for old, new in zip(agent.target_critic.parameters(), agent.critic.parameters()):
+            old.lerp_(new, args.tau)
+        for old, new in zip(agent.target_actor.parameters(), agent.actor.parameters()):
+            old.lerp_(new, args.tau)
 
     metrics = {"vae_loss": vae_loss, "critic_loss": critic_loss, "actor_loss": actor_loss}
     metrics |= {"alpha": alpha, "mmd": mmd_loss.mean(1), "target_q": target_q.mean(1)}
