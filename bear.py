@@ -325,9 +325,15 @@ def update(agent: Agent, data: list[Tensor], step: int | Tensor, args: Args) -> 
         for old, new in zip(agent.target_actor.parameters(), agent.actor.parameters()):
             old.lerp_(new, args.tau)
 
-    metrics = {"vae_loss": vae_loss, "critic_loss": critic_loss, "actor_loss": actor_loss}
-    metrics |= {"alpha": alpha, "mmd": mmd_loss.mean(1), "target_q": target_q.mean(1)}
-    return metrics | {"policy_q": policy_q.mean(1)}
+    return {
+        "vae_loss": vae_loss,
+        "critic_loss": critic_loss,
+        "actor_loss": actor_loss,
+        "alpha": alpha,
+        "mmd": mmd_loss.mean(1),
+        "target_q": target_q.mean(1),
+        "policy_q": policy_q.mean(1),
+    }
 
 
 def evaluate(agent: Agent, envs: gym.vector.VectorEnv, seed: list[int], num: int) -> np.ndarray:
