@@ -339,13 +339,15 @@ def q_values(critic: Critic, obs: Tensor, action: Tensor, args: Args, noise: boo
 @torch.no_grad()
 def uncertainty_weight(variance: Tensor, args: Args) -> Tensor:
     """Weight in a loss from a variance of any shape (paper, equations 4 and 5)."""
-    weights = {
-        "variance": args.beta / variance,
-        "std": args.beta / variance.sqrt(),  # paper, section 5.6
-        "exp": torch.exp(-args.beta * variance),  # authors' code
-        "none": torch.ones_like(variance),
-    }
-    return weights[args.weighting].clamp(max=args.weight_clip)
+    if args.weighting == "none":
+        return torch.ones_like(variance)
+    if args.weighting == "variance":
+        weight = args.beta / variance
+    elif args.weighting == "std":  # paper, section 5.6
+        weight = args.beta / variance.sqrt()
+    else:  # "exp", authors' code
+        weight = torch.exp(-args.beta * variance)
+    return weight.clamp(max=args.weight_clip)
 
 
 class Agent(nn.Module):
