@@ -682,8 +682,12 @@ def to_transitions(
         timeout = np.zeros(len(obs), bool)
         steps = 0
         for i in range(len(obs)):
-            timeout[i] = steps + 1 == max_steps
-            steps = 0 if timeout[i] else 1 if done[i] else steps + 1  # 1: D4RL counts so
+            steps += 1
+            if steps == max_steps:
+                timeout[i] = True
+                steps = 0
+            elif done[i]:
+                steps = 1  # not 0: D4RL counts so
     kept = np.flatnonzero(~timeout[:-1])
     if not kept.size:
         raise InputError(f"{where}: no usable transition among {len(obs)} steps")
