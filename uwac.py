@@ -232,7 +232,7 @@ class Actor(MLP):
     def sample(self, obs: Tensor, num: int) -> Tensor:
         """Actions before the tanh: (S, B, D) -> (S, B, num, A)."""
         mean, log_std = self(obs)
-        noise = torch.randn(*obs.shape[:2], num, mean.shape[-1], device=DEVICE)
+        noise = torch.randn(*obs.shape[:2], num, mean.shape[-1], device=obs.device)
         return mean.unsqueeze(2) + log_std.exp().unsqueeze(2) * noise
 
 
@@ -256,7 +256,7 @@ class BehaviorVAE(nn.Module):
 
     def sample(self, obs: Tensor, num: int) -> Tensor:
         """Likely actions of the data, before the tanh: (S, B, D) -> (S, B, num, A)."""
-        latent = torch.randn(*obs.shape[:2], num, self.latent_dim, device=DEVICE)
+        latent = torch.randn(*obs.shape[:2], num, self.latent_dim, device=obs.device)
         return self.decoder(rows(obs, latent.clamp(-0.5, 0.5))).unflatten(1, (-1, num))
 
 
@@ -286,7 +286,7 @@ def mc_dropout_variance(critic: Critic, obs: Tensor, action: Tensor, p: float, T
     h1 = first(rows(obs, action)).relu_()  # (2, S, B, H), the same in all passes
     q = []
     for _ in range(T):
-        kept = torch.rand(2, *b2.shape, device=DEVICE) >= p
+        kept = torch.rand(2, *b2.shape, device=b2.device) >= p
         mask1, mask2 = kept / (1 - p)  # (2, S, 1, H) each
         h2 = ((h1 * mask1) @ w2).add_(b2).relu_()
         q.append((h2 * (mask2 * w3)).sum(-1))  # without the last bias, which no mask changes
@@ -364,7 +364,6 @@ class Agent(nn.Module):
         self.target_critic = copy.deepcopy(self.critic)
         self.vae = BehaviorVAE(args.num_seeds, obs_dim, action_dim)
         self.log_alpha = nn.Parameter(torch.zeros(args.num_seeds))
-        self.to(DEVICE)
         adam = functools.partial(torch.optim.Adam, fused=True)
         self.optimizers = {
             "actor": adam(self.actor.parameters(), args.actor_lr),
@@ -386,7 +385,7 @@ class Agent(nn.Module):
         (paper, section 5.5): obs (B, D), or (S, B, D) of each seed's own -> (S, B, A). Q1 has the
         noise of T passes, as in the authors' code: where it exceeds Q1's differences among the
         candidates, as under spectral norm, the choice is nearly a random one."""
-        obs = torch.as_tensor(obs, dtype=torch.float32, device=DEVICE)
+        obs = torch.as_tensor(obs, dtype=torch.float32, device=self.log_alpha.device)
         obs = obs.expand(len(self.log_alpha), -1, -1)
         candidates = self.actor.sample(obs, num_candidates).tanh()
         q1, _ = q_values(self.critic, obs, candidates, self.args, noise=True)  # (S, B, N)
@@ -397,7 +396,8 @@ class Agent(nn.Module):
 def update(agent: Agent, data: list[Tensor], step: int | Tensor, args: Args) -> dict[str, Tensor]:
     """One step of all networks, Algorithm 1, lines 3 to 12; data (n, ...). Returns metrics (S,)."""
     # Line 3: a mini-batch of transitions for each seed.
-    index = torch.randint(len(data[0]), (args.num_seeds, args.batch_size), device=DEVICE)
+    batches = (args.num_seeds, args.batch_size)
+    index = torch.randint(len(data[0]), batches, device=data[0].device)
     obs, action, reward, next_obs, done = (array[index] for array in data)  # (S, B, ...)
     agent.critic.power_iteration()
     agent.target_critic.power_iteration()
@@ -719,7 +719,7 @@ def load_checkpoint(run: str | Path) -> tuple[Agent, dict]:
         args = Args(**saved["args"])
         if vars(args) != saved["args"]:
             raise ValueError("its arguments are another script's")
-        agent = Agent(args, *saved["dims"])
+        agent = Agent(args, *saved["dims"]).to(DEVICE)
         agent.load_state_dict(saved["agent"])
         for name, optimizer in agent.optimizers.items():
             optimizer.load_state_dict(saved["optimizers"][name])
@@ -782,7 +782,7 @@ def main(args: Args, dataset: dict[str, np.ndarray] | None = None) -> dict:
         with input_errors(f"{run}: choose another --run-dir, or go on with it by --resume"):
             run.mkdir(parents=True)
         torch.manual_seed(args.seed)
-        save_checkpoint(run, Agent(args, obs_dim, action_dim), result)
+        save_checkpoint(run, Agent(args, obs_dim, action_dim).to(DEVICE), result)
     agent, saved = load_checkpoint(run)  # a new run goes on from its beginning
     if saved["data"].get("sha256") != source.get("sha256"):
         raise InputError(f"--resume {run}: {source['path']} is not the data that it learned from")

@@ -102,6 +102,7 @@ def load_run(run: Path) -> tuple:
         result = json.loads((run / "result.json").read_text())
         script = result["algorithm"]
         agent, saved = {"bear": bear, "uwac": uwac}[script].load_checkpoint(run)
+        agent.cpu()  # a GPU would wait for the environments
         args, step = saved["args"], saved["history"][-1]["step"]
         gym_id, *_ = ENVIRONMENTS[args["env_id"].split("-")[0]]
         how = args | {"run_dir": None, "resume": None, "dataset_path": None, "data": result["data"]}
@@ -420,7 +421,6 @@ def from_minari(args: Args) -> Path:
 
 def main(args: Args) -> Path | None:
     """Returns the file of a lone set. Raises InputError, and OSError if it cannot be written."""
-    bear.DEVICE = uwac.DEVICE = "cpu"  # a GPU would wait for the environments
     folder = (args.out.parent if args.out else args.folder).expanduser()
     folder.mkdir(parents=True, exist_ok=True)
     tempfile.TemporaryFile(dir=folder).close()  # fails now, and not after hours
