@@ -66,7 +66,7 @@ def input_errors(what: str):
         raise InputError(f"{what} ({reason})") from error
 
 
-Share = Annotated[float, Field(ge=0, le=1)]  # a number from 0 to 1
+Probability = Annotated[float, Field(ge=0, le=1)]  # a number from 0 to 1
 
 
 @pydantic.dataclasses.dataclass(
@@ -79,9 +79,9 @@ class Args:
     matmul_precision: Literal["highest", "high", "medium"] = "high"  # of float32 products (torch)
     # BEAR
     batch_size: PositiveInt = 256  # B, transitions in a mini-batch (BEAR code)
-    gamma: Share = 0.99  # discount per step (BEAR code)
-    tau: Share = 0.005  # rate of the Polyak targets (BEAR code)
-    lmbda: Share = 0.75  # lambda, share of the smaller target critic in a target (BEAR code)
+    gamma: Probability = 0.99  # discount per step (BEAR code)
+    tau: Probability = 0.005  # rate of the Polyak targets (BEAR code)
+    lmbda: Probability = 0.75  # lambda, share of the smaller target critic in a target (BEAR code)
     num_candidates: PositiveInt = 10  # N, Algorithm 1's p: a target takes the best of them (BEAR)
     num_mmd_samples: PositiveInt = 10  # M, Algorithm 1's n: actions per state for MMD (paper)
     mmd_kernel: Literal["auto", "gaussian", "laplacian"] = "auto"  # auto: by the task
@@ -117,7 +117,7 @@ class Args:
             return
         self.total_steps = self.total_steps or 500_000
         if self.mmd_kernel == "auto":  # as BEAR's author recommends for D4RL
-            on_walkers = task(self.env_id)[0].startswith(("Hopper", "Walker2d"))
+            on_walkers = env_spec(self.env_id)[0].startswith(("Hopper", "Walker2d"))
             self.mmd_kernel = "laplacian" if on_walkers else "gaussian"
 
 
@@ -148,17 +148,17 @@ class MLP(nn.Module):
         return self.layers[2](h)
 
     @torch.no_grad()
-    def initialize(self, last: float) -> None:
-        """Initial weights as in the authors' code (rlkit); `last` bounds the last layer's."""
+    def init_weights(self, output_bound: float) -> None:
+        """Initial weights as in the authors' code (rlkit), the last layer's U(±output_bound)."""
         for layer in self.layers[:2]:
             bound = layer.bias.shape[-1] ** -0.5  # rlkit counts a layer's outputs, not its inputs
             layer.weight.uniform_(-bound, bound)
             layer.bias.fill_(0.1)
         for parameter in self.layers[2].parameters():
-            parameter.uniform_(-last, last)
+            parameter.uniform_(-output_bound, output_bound)
 
 
-def rows(obs: Tensor, x: Tensor) -> Tensor:
+def concat(obs: Tensor, x: Tensor) -> Tensor:
     """[obs, x]: (S, B, D + E) for x (S, B, E); (S, B * N, D + E) for N a state, x (S, B, N, E)."""
     if x.dim() == 4:
         obs = obs.repeat_interleave(x.shape[2], dim=1)
@@ -171,11 +171,11 @@ class Critic(MLP):
 
     def __init__(self, S: int, obs_dim: int, action_dim: int):
         super().__init__((2, S), obs_dim + action_dim, 256, 1)
-        self.initialize(last=3e-3)
+        self.init_weights(output_bound=3e-3)
 
     def forward(self, obs: Tensor, action: Tensor) -> Tensor:
         """Q1, Q2: obs (S, B, D), action (S, B, A) -> (2, S, B), or (S, B, N, A) -> (2, S, B, N)."""
-        return super().forward(rows(obs, action)).view(2, *action.shape[:-1])
+        return super().forward(concat(obs, action)).view(2, *action.shape[:-1])
 
 
 class Actor(MLP):
@@ -183,7 +183,7 @@ class Actor(MLP):
 
     def __init__(self, S: int, obs_dim: int, action_dim: int):
         super().__init__((S,), obs_dim, 256, 2 * action_dim)
-        self.initialize(last=1e-3)
+        self.init_weights(output_bound=1e-3)
 
     def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and log-std before the tanh: (S, B, D) -> (S, B, A) each."""
@@ -208,17 +208,17 @@ class BehaviorVAE(nn.Module):
 
     def loss(self, obs: Tensor, action: Tensor) -> Tensor:
         """Reconstruction error + 0.5 KL: obs (S, B, D), action (S, B, A) -> (S,)."""
-        mean, log_std = self.encoder(rows(obs, action)).chunk(2, dim=-1)
+        mean, log_std = self.encoder(concat(obs, action)).chunk(2, dim=-1)
         log_std = log_std.clamp(-4, 15)
         latent = mean + log_std.exp() * torch.randn_like(mean)
-        error = self.decoder(rows(obs, latent)).tanh() - action
+        error = self.decoder(concat(obs, latent)).tanh() - action
         kl = -0.5 * (1 + 2 * log_std - mean.square() - (2 * log_std).exp())
         return error.square().mean((1, 2)) + 0.5 * kl.mean((1, 2))
 
     def sample(self, obs: Tensor, num: int) -> Tensor:
         """Likely actions of the data, before the tanh: (S, B, D) -> (S, B, num, A)."""
         latent = torch.randn(*obs.shape[:2], num, self.latent_dim, device=obs.device)
-        return self.decoder(rows(obs, latent.clamp(-0.5, 0.5))).unflatten(1, (-1, num))
+        return self.decoder(concat(obs, latent.clamp(-0.5, 0.5))).unflatten(1, (-1, num))
 
 
 def mmd(x: Tensor, y: Tensor, kernel: str, sigma: float) -> Tensor:
@@ -303,19 +303,19 @@ def update(agent: Agent, data: list[Tensor], step: int | Tensor, args: Args) -> 
     # Line 10: actions of the actor and of the data, before the tanh.
     actor_samples = agent.actor.sample(obs, args.num_mmd_samples)  # (S, B, M, A)
     with torch.no_grad():
-        data_samples = agent.vae.sample(obs, args.num_mmd_samples)  # (S, B, M, A)
-    mmd_loss = mmd(actor_samples, data_samples, args.mmd_kernel, args.mmd_sigma)  # (S, B)
+        vae_samples = agent.vae.sample(obs, args.num_mmd_samples)  # (S, B, M, A)
+    mmd_loss = mmd(actor_samples, vae_samples, args.mmd_kernel, args.mmd_sigma)  # (S, B)
     # Line 11: the actor maximizes Q at one of its samples, under the constraint on MMD,
     # whose multiplier alpha grows where it is violated.
     policy_action = actor_samples[:, :, 0].tanh()
     q1, q2 = agent.critic(obs, policy_action)
     policy_q = torch.minimum(q1, q2)  # (S, B)
-    use_q = step > args.warmup_steps
+    after_warmup = step > args.warmup_steps
     alpha = agent.log_alpha.exp()  # (S,)
-    excess = (mmd_loss - args.mmd_threshold).mean(1)
-    actor_loss = alpha.detach() * excess - use_q * policy_q.mean(1)
+    mmd_violation = (mmd_loss - args.mmd_threshold).mean(1)
+    actor_loss = alpha.detach() * mmd_violation - after_warmup * policy_q.mean(1)
     agent.minimize(actor_loss, "actor")
-    agent.minimize(-alpha * excess.detach(), "dual")
+    agent.minimize(-alpha * mmd_violation.detach(), "dual")
 
     # Line 12: the targets follow.
     with torch.no_grad():
@@ -366,14 +366,14 @@ ENVIRONMENTS = {
 D4RL = "http://rail.eecs.berkeley.edu/datasets/offline_rl/"
 
 
-def task(env_id: str) -> tuple[str, int | None, float, float]:
+def env_spec(env_id: str) -> tuple[str, int | None, float, float]:
     """A row of ENVIRONMENTS; of another environment than D4RL's, one whose score is the return."""
     return ENVIRONMENTS.get(env_id.split("-")[0], (env_id, None, 0, 100))
 
 
 def normalized_score(env_id: str, returns: np.ndarray) -> np.ndarray:
     """D4RL's score of returns of any shape: 0 for a random policy's, 100 for an expert's."""
-    *_, random_return, expert_return = task(env_id)
+    *_, random_return, expert_return = env_spec(env_id)
     return 100 * (returns - random_return) / (expert_return - random_return)
 
 
@@ -436,7 +436,7 @@ def make_env(gym_id: str, **settings) -> gym.Env:
 
 def make_envs(env_id: str, num: int) -> gym.vector.SyncVectorEnv:
     """`num` copies of the task's environment. Raises InputError where that cannot be."""
-    gym_id, steps, *_ = task(env_id)
+    gym_id, steps, *_ = env_spec(env_id)
     with input_errors(f"--env-id {env_id}: cannot make its environment"):
         return gym.vector.SyncVectorEnv([lambda: make_env(gym_id, max_episode_steps=steps)] * num)
 

@@ -52,7 +52,7 @@ class InputError(Exception):
     """Arguments or data that cannot be used. The command line prints it as a line, exit code 2."""
 
 
-Share = Annotated[float, Field(ge=0, le=1)]
+Probability = Annotated[float, Field(ge=0, le=1)]
 
 
 @pydantic.dataclasses.dataclass(config={"extra": "forbid", "allow_inf_nan": False})
@@ -71,9 +71,9 @@ class Args:
     # The rest of Algorithm 1
     hidden_dim: PositiveInt = 64  # H, units in each of the two hidden layers of actor and critics
     batch_size: PositiveInt = 256  # B, transitions in a mini-batch (BEAR code)
-    gamma: Share = 0.99  # discount a step (BEAR code)
-    tau: Share = 0.005  # rate of the Polyak targets (BEAR code)
-    lmbda: Share = 0.75  # lambda, share of the smaller target critic in a target (BEAR code)
+    gamma: Probability = 0.99  # discount a step (BEAR code)
+    tau: Probability = 0.005  # rate of the Polyak targets (BEAR code)
+    lmbda: Probability = 0.75  # lambda, share of the smaller target critic in a target (BEAR code)
     num_candidates: PositiveInt = 10  # N, Algorithm 1's p: a target takes the best of them (BEAR)
     actor_lr: NonNegativeFloat = 1e-4  # learning rate of the actor (BEAR code)
     critic_lr: NonNegativeFloat = 1e-3  # of the critics (BEAR code: 3e-4, for far more updates)
@@ -116,7 +116,7 @@ class MLP(nn.Module):
         return self.layers[2](h)
 
 
-def rows(obs: Tensor, x: Tensor) -> Tensor:
+def concat(obs: Tensor, x: Tensor) -> Tensor:
     """[obs, x]: (S, B, D + E) for x (S, B, E); (S, B * N, D + E) for N a state, x (S, B, N, E)."""
     if x.dim() == 4:
         obs = obs.repeat_interleave(x.shape[2], dim=1)
@@ -132,7 +132,7 @@ class Critic(MLP):
 
     def forward(self, obs: Tensor, action: Tensor, dropout: float = 0.0) -> Tensor:
         """Q1, Q2: obs (S, B, D), action (S, B, A) -> (2, S, B), or (S, B, N, A) -> (2, S, B, N)."""
-        return super().forward(rows(obs, action), dropout).view(2, *action.shape[:-1])
+        return super().forward(concat(obs, action), dropout).view(2, *action.shape[:-1])
 
 
 @torch.no_grad()
@@ -143,7 +143,7 @@ def analytic_dropout_variance(critic: Critic, obs: Tensor, action: Tensor, p: fl
     first, second, last = critic.layers
     w2, w3 = second.weight, last.weight.mT
     r = p / (1 - p)  # variance of a mask's elements, whose mean is 1
-    h1 = first(rows(obs, action)).relu_()  # (2, S, B, H)
+    h1 = first(concat(obs, action)).relu_()  # (2, S, B, H)
     z = second(h1)
     std = (r * h1.square() @ w2.square()).sqrt().clamp(min=1e-12)
     t = (z / std).clamp(-8, 8)  # further out the density is next to 0, and slow to compute with

@@ -69,7 +69,7 @@ def input_errors(what: str):
         raise InputError(f"{what} ({reason})") from error
 
 
-Share = Annotated[float, Field(ge=0, le=1)]  # a number from 0 to 1
+Probability = Annotated[float, Field(ge=0, le=1)]  # a number from 0 to 1
 
 
 @pydantic.dataclasses.dataclass(
@@ -91,9 +91,9 @@ class Args:
     spectral_norm: Literal["auto"] | bool = "auto"  # on the critics; auto: on Adroit (paper, 5.5)
     # BEAR
     batch_size: PositiveInt = 256  # B, transitions in a mini-batch (BEAR code)
-    gamma: Share = 0.99  # discount per step (BEAR code)
-    tau: Share = 0.005  # rate of the Polyak targets (BEAR code)
-    lmbda: Share = 0.75  # lambda, share of the smaller target critic in a target (BEAR code)
+    gamma: Probability = 0.99  # discount per step (BEAR code)
+    tau: Probability = 0.005  # rate of the Polyak targets (BEAR code)
+    lmbda: Probability = 0.75  # lambda, share of the smaller target critic in a target (BEAR code)
     num_candidates: PositiveInt = 10  # N, Algorithm 1's p: a target takes the best of them (BEAR)
     num_mmd_samples: PositiveInt = 10  # M, Algorithm 1's n: actions per state for MMD (paper)
     mmd_kernel: Literal["auto", "gaussian", "laplacian"] = "auto"  # auto: by the task
@@ -129,10 +129,10 @@ class Args:
             return
         self.total_steps = self.total_steps or 500_000
         if self.mmd_kernel == "auto":  # as BEAR's author recommends for D4RL
-            on_walkers = task(self.env_id)[0].startswith(("Hopper", "Walker2d"))
+            on_walkers = env_spec(self.env_id)[0].startswith(("Hopper", "Walker2d"))
             self.mmd_kernel = "laplacian" if on_walkers else "gaussian"
         if self.spectral_norm == "auto":
-            self.spectral_norm = "Adroit" in task(self.env_id)[0]
+            self.spectral_norm = "Adroit" in env_spec(self.env_id)[0]
 
 
 class StackedLinear(nn.Module):
@@ -162,17 +162,17 @@ class MLP(nn.Module):
         return self.layers[2](h)
 
     @torch.no_grad()
-    def initialize(self, last: float) -> None:
-        """Initial weights as in the authors' code (rlkit); `last` bounds the last layer's."""
+    def init_weights(self, output_bound: float) -> None:
+        """Initial weights as in the authors' code (rlkit), the last layer's U(±output_bound)."""
         for layer in self.layers[:2]:
             bound = layer.bias.shape[-1] ** -0.5  # rlkit counts a layer's outputs, not its inputs
             layer.weight.uniform_(-bound, bound)
             layer.bias.fill_(0.1)
         for parameter in self.layers[2].parameters():
-            parameter.uniform_(-last, last)
+            parameter.uniform_(-output_bound, output_bound)
 
 
-def rows(obs: Tensor, x: Tensor) -> Tensor:
+def concat(obs: Tensor, x: Tensor) -> Tensor:
     """[obs, x]: (S, B, D + E) for x (S, B, E); (S, B * N, D + E) for N a state, x (S, B, N, E)."""
     if x.dim() == 4:
         obs = obs.repeat_interleave(x.shape[2], dim=1)
@@ -185,11 +185,12 @@ class SpectralNorm(nn.Module):
 
     def __init__(self, weight: Tensor):
         super().__init__()
-        left = torch.linalg.svd(weight.detach(), full_matrices=False).U
-        self.register_buffer("u", left[..., :1].clone())  # (2, S, in, 1), first singular vectors
+        # Weights are (in, out), the transpose of torch.nn.Linear's: U here is V in the literature.
+        u = torch.linalg.svd(weight.detach(), full_matrices=False).U
+        self.register_buffer("v", u[..., :1].clone())  # (2, S, in, 1), first singular vectors
 
     def forward(self, weight: Tensor) -> Tensor:
-        return weight / (self.u.mT @ weight).norm(dim=-1, keepdim=True)
+        return weight / (self.v.mT @ weight).norm(dim=-1, keepdim=True)
 
 
 class Critic(MLP):
@@ -197,7 +198,7 @@ class Critic(MLP):
 
     def __init__(self, S: int, obs_dim: int, action_dim: int, spectral_norm: bool = False):
         super().__init__((2, S), obs_dim + action_dim, 256, 1)
-        self.initialize(last=3e-3)
+        self.init_weights(output_bound=3e-3)
         self.spectral_norm = spectral_norm
         if spectral_norm:
             for layer in self.layers:
@@ -205,7 +206,7 @@ class Critic(MLP):
 
     def forward(self, obs: Tensor, action: Tensor, dropout: float = 0.0) -> Tensor:
         """Q1, Q2: obs (S, B, D), action (S, B, A) -> (2, S, B), or (S, B, N, A) -> (2, S, B, N)."""
-        return super().forward(rows(obs, action), dropout).view(2, *action.shape[:-1])
+        return super().forward(concat(obs, action), dropout).view(2, *action.shape[:-1])
 
     @torch.no_grad()
     def power_iteration(self) -> None:
@@ -214,7 +215,7 @@ class Critic(MLP):
             for layer in self.layers:
                 norm = layer.parametrizations.weight[0]
                 weight = layer.parametrizations.weight.original
-                norm.u.copy_(F.normalize(weight @ (norm.u.mT @ weight).mT, dim=-2))
+                norm.v.copy_(F.normalize(weight @ (norm.v.mT @ weight).mT, dim=-2))
 
 
 class Actor(MLP):
@@ -222,7 +223,7 @@ class Actor(MLP):
 
     def __init__(self, S: int, obs_dim: int, action_dim: int):
         super().__init__((S,), obs_dim, 256, 2 * action_dim)
-        self.initialize(last=1e-3)
+        self.init_weights(output_bound=1e-3)
 
     def forward(self, obs: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and log-std before the tanh: (S, B, D) -> (S, B, A) each."""
@@ -247,17 +248,17 @@ class BehaviorVAE(nn.Module):
 
     def loss(self, obs: Tensor, action: Tensor) -> Tensor:
         """Reconstruction error + 0.5 KL: obs (S, B, D), action (S, B, A) -> (S,)."""
-        mean, log_std = self.encoder(rows(obs, action)).chunk(2, dim=-1)
+        mean, log_std = self.encoder(concat(obs, action)).chunk(2, dim=-1)
         log_std = log_std.clamp(-4, 15)
         latent = mean + log_std.exp() * torch.randn_like(mean)
-        error = self.decoder(rows(obs, latent)).tanh() - action
+        error = self.decoder(concat(obs, latent)).tanh() - action
         kl = -0.5 * (1 + 2 * log_std - mean.square() - (2 * log_std).exp())
         return error.square().mean((1, 2)) + 0.5 * kl.mean((1, 2))
 
     def sample(self, obs: Tensor, num: int) -> Tensor:
         """Likely actions of the data, before the tanh: (S, B, D) -> (S, B, num, A)."""
         latent = torch.randn(*obs.shape[:2], num, self.latent_dim, device=obs.device)
-        return self.decoder(rows(obs, latent.clamp(-0.5, 0.5))).unflatten(1, (-1, num))
+        return self.decoder(concat(obs, latent.clamp(-0.5, 0.5))).unflatten(1, (-1, num))
 
 
 def mmd(x: Tensor, y: Tensor, kernel: str, sigma: float) -> Tensor:
@@ -283,7 +284,7 @@ def mc_dropout_variance(critic: Critic, obs: Tensor, action: Tensor, p: float, T
     all states, so that it blurs their order less."""
     first, second, last = critic.layers
     w2, b2, w3 = second.weight, second.bias, last.weight.mT
-    h1 = first(rows(obs, action)).relu_()  # (2, S, B, H), the same in all passes
+    h1 = first(concat(obs, action)).relu_()  # (2, S, B, H), the same in all passes
     q = []
     for _ in range(T):
         kept = torch.rand(2, *b2.shape, device=b2.device) >= p
@@ -302,7 +303,7 @@ def analytic_dropout_variance(critic: Critic, obs: Tensor, action: Tensor, p: fl
     first, second, last = critic.layers
     w2, w3 = second.weight, last.weight.mT
     r = p / (1 - p)  # variance of a mask's elements, whose mean is 1
-    h1 = first(rows(obs, action)).relu_()  # (2, S, B, H)
+    h1 = first(concat(obs, action)).relu_()  # (2, S, B, H)
     z = second(h1)
     std = (r * h1.square() @ w2.square()).sqrt().clamp(min=1e-12)
     t = (z / std).clamp(-8, 8)  # further out the density is next to 0, and slow to compute with
@@ -426,8 +427,8 @@ def update(agent: Agent, data: list[Tensor], step: int | Tensor, args: Args) -> 
     # Line 10: actions of the actor and of the data, before the tanh.
     actor_samples = agent.actor.sample(obs, args.num_mmd_samples)  # (S, B, M, A)
     with torch.no_grad():
-        data_samples = agent.vae.sample(obs, args.num_mmd_samples)  # (S, B, M, A)
-    mmd_loss = mmd(actor_samples, data_samples, args.mmd_kernel, args.mmd_sigma)  # (S, B)
+        vae_samples = agent.vae.sample(obs, args.num_mmd_samples)  # (S, B, M, A)
+    mmd_loss = mmd(actor_samples, vae_samples, args.mmd_kernel, args.mmd_sigma)  # (S, B)
     # Line 11: the actor maximizes Q at one of its samples, under the constraint on MMD,
     # whose multiplier alpha grows where it is violated.
     policy_action = actor_samples[:, :, 0].tanh()
@@ -435,12 +436,12 @@ def update(agent: Agent, data: list[Tensor], step: int | Tensor, args: Args) -> 
     policy_q = torch.minimum(q1, q2)  # (S, B)
     var_q = uncertainty(agent.critic, obs, policy_action, args)
     policy_weight = uncertainty_weight(var_q, args)  # equation 5
-    use_q = step > args.warmup_steps
+    after_warmup = step > args.warmup_steps
     alpha = agent.log_alpha.exp()  # (S,)
-    excess = (mmd_loss - args.mmd_threshold).mean(1)
-    actor_loss = alpha.detach() * excess - use_q * (policy_weight * policy_q).mean(1)
+    mmd_violation = (mmd_loss - args.mmd_threshold).mean(1)
+    actor_loss = alpha.detach() * mmd_violation - after_warmup * (policy_weight * policy_q).mean(1)
     agent.minimize(actor_loss, "actor")
-    agent.minimize(-alpha * excess.detach(), "dual")
+    agent.minimize(-alpha * mmd_violation.detach(), "dual")
 
     # Line 12: the targets follow.
     with torch.no_grad():
@@ -508,14 +509,14 @@ ENVIRONMENTS = {
 D4RL = "http://rail.eecs.berkeley.edu/datasets/offline_rl/"
 
 
-def task(env_id: str) -> tuple[str, int | None, float, float]:
+def env_spec(env_id: str) -> tuple[str, int | None, float, float]:
     """A row of ENVIRONMENTS; of another environment than D4RL's, one whose score is the return."""
     return ENVIRONMENTS.get(env_id.split("-")[0], (env_id, None, 0, 100))
 
 
 def normalized_score(env_id: str, returns: np.ndarray) -> np.ndarray:
     """D4RL's score of returns of any shape: 0 for a random policy's, 100 for an expert's."""
-    *_, random_return, expert_return = task(env_id)
+    *_, random_return, expert_return = env_spec(env_id)
     return 100 * (returns - random_return) / (expert_return - random_return)
 
 
@@ -578,7 +579,7 @@ def make_env(gym_id: str, **settings) -> gym.Env:
 
 def make_envs(env_id: str, num: int) -> gym.vector.SyncVectorEnv:
     """`num` copies of the task's environment. Raises InputError where that cannot be."""
-    gym_id, steps, *_ = task(env_id)
+    gym_id, steps, *_ = env_spec(env_id)
     with input_errors(f"--env-id {env_id}: cannot make its environment"):
         return gym.vector.SyncVectorEnv([lambda: make_env(gym_id, max_episode_steps=steps)] * num)
 

@@ -80,7 +80,7 @@ def diagnose(run: Path) -> dict[str, list[float]]:
     dataset, source = uwac.read_file(args["dataset_path"] or uwac.find_dataset(args["env_id"]))
     if saved["data"].get("sha256") != source["sha256"]:
         raise uwac.InputError(f"{run}: {source['path']} is not the data that it learned from")
-    max_steps = uwac.task(args["env_id"])[1]
+    max_steps = uwac.env_spec(args["env_id"])[1]
     obs, action, *_ = uwac.to_transitions(dataset, *agent.dims, max_steps, source["path"])
     states = np.random.default_rng(0).permutation(len(obs))[:NUM_STATES]
     torch.manual_seed(0)

@@ -49,7 +49,7 @@ def load(run: Path) -> tuple[str, uwac.Agent, dict]:
 
 def film(env_id: str, agent: uwac.Agent, path: Path, seed: list[int], num: int) -> None:
     """PATH*.mp4, all seeds side by side. Raises InputError."""
-    gym_id, max_steps, *_ = uwac.task(env_id)
+    gym_id, max_steps, *_ = uwac.env_spec(env_id)
     settings = {"max_episode_steps": max_steps, "render_mode": "rgb_array"}
     make = functools.partial(uwac.make_env, gym_id, **settings)
     with uwac.input_errors("--film needs moviepy and, without a screen, MUJOCO_GL=egl"):

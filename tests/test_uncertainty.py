@@ -31,7 +31,7 @@ def test_where_nothing_is_cut_off_the_variance_is_known(p):
     obs, action = obs[:, :3].abs(), action[:, :3].abs()
     first, second, last = critic.layers
     with torch.no_grad():
-        h1 = first(uwac.rows(obs, action))  # (2, S, B, H)
+        h1 = first(uwac.concat(obs, action))  # (2, S, B, H)
         h2 = second(h1)
         w2, w3 = second.weight, last.weight
         by_first = (h1 * (w2 @ w3).mT).square().sum(-1)  # (2, S, B)

@@ -157,7 +157,7 @@ def test_an_update_takes_a_power_iteration_of_critics_and_targets():
     expected.target_critic.power_iteration()
     uwac.update(agent, transitions(), 1, args)
     for name, tensor in expected.state_dict().items():
-        if name.endswith(".u"):
+        if name.endswith(".v"):
             assert torch.equal(agent.state_dict()[name], tensor), name
 
 
