@@ -19,17 +19,22 @@ A action size, H hidden units. S is every tensor's first dimension, after a 2 of
 """
 
 import copy
+import dataclasses
 import functools
+import inspect
 import io
 import json
 import os
 import subprocess
 import sys
 import tempfile
-import time
+from collections.abc import Callable
 from contextlib import contextmanager
+from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
+from pickle import UnpicklingError
+from time import perf_counter
 from typing import Annotated, Literal
 
 import gymnasium as gym
@@ -47,8 +52,8 @@ from tqdm.auto import tqdm
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 GENERATOR = torch.cuda if DEVICE == "cuda" else torch  # of the random numbers in training
-SCRIPT = Path(__file__).stem
-GIT_LOG = f"git -C '{Path(__file__).parent}' log -1 --format=%H '{__file__}' 2>/dev/null"
+GIT_DESCRIBE = f"git -C '{Path(__file__).parent}' describe --always --dirty --abbrev=40 2>/dev/null"
+GPUS = [0] if DEVICE == "cuda" else []  # of several the first is used
 PACKAGES = ("torch", "numpy", "gymnasium", "gymnasium-robotics", "mujoco")
 
 
@@ -57,16 +62,21 @@ class InputError(Exception):
 
 
 @contextmanager
-def input_errors(what: str):
-    """Turns whatever a library raises on input that it cannot use into an InputError."""
+def input_errors(what: str, *kinds: type[Exception]):
+    """Turns errors of these kinds, a library's on input that it cannot use, into an InputError."""
     try:
         yield
-    except Exception as error:
-        reason = str(error).partition("\n")[0]
+    except kinds as error:
+        reason = " ".join(str(error).split())  # one line
         raise InputError(f"{what} ({reason})") from error
 
 
 Probability = Annotated[float, Field(ge=0, le=1)]  # a number from 0 to 1
+
+
+# Only these may change when a run is resumed: all else shapes its training.
+MAY_CHANGE = {"total_steps", "eval_every", "eval_episodes", "eval_candidates", "log_every"}
+MAY_CHANGE |= {"dataset_path", "resume"}
 
 
 @pydantic.dataclasses.dataclass(
@@ -92,30 +102,17 @@ class Args:
     critic_lr: NonNegativeFloat = 3e-4  # learning rate of the critics (BEAR code)
     vae_lr: NonNegativeFloat = 3e-4  # learning rate of the behaviour VAE (BEAR code)
     dual_lr: NonNegativeFloat = 1e-3  # learning rate of log alpha (BEAR code)
-    # Length, files, evaluation and logging: from here on, a resumed run may have other values
-    total_steps: PositiveInt | None = None  # updates; None: 500,000 (D4RL's evaluation protocol)
+    # Length, files, evaluation and logging
+    total_steps: PositiveInt = 500_000  # updates (D4RL's evaluation protocol)
     dataset_path: str | None = None  # file in D4RL's format; then env_id may be any Gymnasium id
-    resume: str | None = None  # run folder to go on with; what is left at its default is the run's
+    resume: str | None = None  # run folder to go on with; what is not given stays as it was
     run_dir: str | None = None  # folder of results; None: runs/ENV__SCRIPT__SEED__DATE-TIME
     eval_every: PositiveInt = 5_000  # updates between evaluations, with a checkpoint each (CORL)
     eval_episodes: PositiveInt = 10  # episodes per evaluation and seed (CORL)
     eval_candidates: PositiveInt = 100  # actions per state, the best by Q1 acts (paper, 5.5)
     log_every: PositiveInt = 1_000  # updates between lines, and between entries in TensorBoard
 
-    @pydantic.model_validator(mode="wrap")
-    @classmethod
-    def check(cls, values, make):
-        """Raises InputError for a value of another type than declared, or out of its range."""
-        try:
-            return make(values)
-        except pydantic.ValidationError as error:
-            wrong = error.errors()[0]
-            raise InputError(f"--{wrong['loc'][0]} {wrong['input']!r}: {wrong['msg']}") from None
-
     def __post_init__(self):
-        if self.resume:  # `resumed` takes what follows from the run
-            return
-        self.total_steps = self.total_steps or 500_000
         if self.mmd_kernel == "auto":  # as BEAR's author recommends for D4RL
             on_walkers = env_spec(self.env_id)[0].startswith(("Hopper", "Walker2d"))
             self.mmd_kernel = "laplacian" if on_walkers else "gaussian"
@@ -239,10 +236,17 @@ def mmd(x: Tensor, y: Tensor, kernel: str, sigma: float) -> Tensor:
 class Agent(nn.Module):
     """The networks of Algorithm 1 for S seeds, and their optimizers."""
 
-    def __init__(self, args: Args, obs_dim: int, action_dim: int):
+    args_type = Args
+
+    def __init__(self, args: Args, obs_dim: int, action_dim: int, low=-1.0, high=1.0):
         super().__init__()
+        self.args = args
         # Line 1: actor, critics and their targets; the VAE is for line 10.
         self.dims = (obs_dim, action_dim)
+        # All but `act` has actions in [-1, 1]; the environment's are action * scale + offset.
+        ones = torch.ones(action_dim)
+        self.register_buffer("action_scale", ones * torch.as_tensor((high - low) / 2))
+        self.register_buffer("action_offset", ones * torch.as_tensor((high + low) / 2))
         self.actor = Actor(args.num_seeds, obs_dim, action_dim)
         self.critic = Critic(args.num_seeds, obs_dim, action_dim)
         self.target_actor = copy.deepcopy(self.actor)
@@ -266,14 +270,16 @@ class Agent(nn.Module):
 
     @torch.no_grad()
     def act(self, obs: np.ndarray, num_candidates: int = 100) -> np.ndarray:
-        """Each seed's actions in [-1, 1], the best by Q1 of `num_candidates` samples of its actor
-        (paper, section 5.5): obs (B, D), or (S, B, D) of each seed's own -> (S, B, A)."""
+        """Each seed's actions in the environment's units, the best by Q1 of `num_candidates` samples
+        of its actor (paper, section 5.5): obs (B, D), or (S, B, D) of each seed's own -> (S, B, A).
+        """
         obs = torch.as_tensor(obs, dtype=torch.float32, device=self.log_alpha.device)
         obs = obs.expand(len(self.log_alpha), -1, -1)
         candidates = self.actor.sample(obs, num_candidates).tanh()
         q1, _ = self.critic(obs, candidates)  # (S, B, N)
         best = q1.argmax(-1)[:, :, None, None]
-        return candidates.take_along_dim(best, dim=2).squeeze(2).numpy(force=True)
+        action = candidates.take_along_dim(best, dim=2).squeeze(2)
+        return (action * self.action_scale + self.action_offset).numpy(force=True)
 
 
 def update(agent: Agent, data: list[Tensor], step: int | Tensor, args: Args) -> dict[str, Tensor]:
@@ -343,7 +349,7 @@ def evaluate(agent: Agent, envs: gym.vector.VectorEnv, seed: list[int], num: int
     returns = np.zeros(envs.num_envs)
     running = np.ones_like(returns, bool)
     obs, _ = envs.reset(seed=seed)
-    with torch.random.fork_rng():  # a stream of its own, so that evaluations do not change training
+    with torch.random.fork_rng(GPUS):  # so that evaluations do not change training
         torch.manual_seed(seed)
         while running.any():
             action = agent.act(obs.reshape(S, -1, obs.shape[-1]), num)
@@ -399,7 +405,7 @@ class D4RLHand(gym.Wrapper):
 def use_d4rl_masses(env: gym.Env) -> None:
     """Give a walker the masses of D4RL's engine, without which Hopper is 3.6% heavier: MuJoCo up to
     2.1.1 weighed a capsule of length L and radius r as a cylinder of length L + r."""
-    import mujoco  # here, so that a wrong MUJOCO_GL ends in one line
+    import mujoco  # here, as other environments do without it
 
     spec = mujoco.MjSpec.from_file(env.unwrapped.fullpath)
     model = env.unwrapped.model
@@ -420,7 +426,7 @@ def use_d4rl_masses(env: gym.Env) -> None:
 
 def make_env(gym_id: str, **settings) -> gym.Env:
     """D4RL's version of a Gymnasium environment such as AdroitHandDoor-v1 or Hopper-v4, or another
-    one with its actions scaled to [-1, 1]. Raises InputError for another gymnasium-robotics."""
+    one as it is. Raises InputError for another gymnasium-robotics."""
     gym.logger.min_level = gym.logger.ERROR  # no advice to move on to -v5
     if "AdroitHand" in gym_id and "Sparse" not in gym_id:  # D4RL's rewards are dense
         if version("gymnasium-robotics") != "1.4.2":
@@ -428,17 +434,38 @@ def make_env(gym_id: str, **settings) -> gym.Env:
         notifications.pop("gymnasium_robotics", None)  # on the rewards that D4RLHand puts right
         return D4RLHand(gym.make(f"gymnasium_robotics:{gym_id.split(':')[-1]}", **settings))
     env = gym.make(gym_id, **settings)
-    if gym_id not in ("Hopper-v4", "HalfCheetah-v4", "Walker2d-v4"):
-        return gym.wrappers.RescaleAction(env, -1.0, 1.0)
-    use_d4rl_masses(env)
+    if gym_id in ("Hopper-v4", "HalfCheetah-v4", "Walker2d-v4"):
+        use_d4rl_masses(env)
     return env
 
 
 def make_envs(env_id: str, num: int) -> gym.vector.SyncVectorEnv:
     """`num` copies of the task's environment. Raises InputError where that cannot be."""
     gym_id, steps, *_ = env_spec(env_id)
-    with input_errors(f"--env-id {env_id}: cannot make its environment"):
-        return gym.vector.SyncVectorEnv([lambda: make_env(gym_id, max_episode_steps=steps)] * num)
+    make = functools.partial(make_env, gym_id, max_episode_steps=steps)
+    with input_errors(f"--env-id {env_id}: cannot make it", gym.error.Error, ImportError):
+        envs = gym.vector.SyncVectorEnv([make] * num)
+    for space in (envs.single_observation_space, envs.single_action_space):
+        if not isinstance(space, gym.spaces.Box) or len(space.shape) != 1:
+            raise InputError(f"--env-id {env_id}: must have vectors of numbers, not {space}")
+    if not envs.single_action_space.is_bounded():
+        raise InputError(f"--env-id {env_id}: {envs.single_action_space} has no finite bounds")
+    return envs
+
+
+def to_unit_actions(
+    action: np.ndarray, space: gym.spaces.Box, clip: bool, where: str
+) -> tuple[np.ndarray, int]:
+    """Actions (n, A) from the bounds of their space to [-1, 1], and how many were clipped, as some
+    of D4RL's demonstrations are. Raises InputError for such where `clip` is False."""
+    unit = (action - (space.high + space.low) / 2) / ((space.high - space.low) / 2)
+    beyond = np.abs(unit).max(1) > 1 + 1e-5  # by more than rounding
+    if beyond.any() and not clip:
+        row, column = np.unravel_index(np.abs(unit).argmax(), unit.shape)
+        bounds = f"[{space.low[column]:g}, {space.high[column]:g}]"
+        farthest = f"the farthest is {action[row, column]:g}, whose bounds are {bounds}"
+        raise InputError(f"{where}: {beyond.sum()} actions are out of bounds; {farthest}")
+    return unit.clip(-1, 1), int(beyond.sum())
 
 
 def task_files() -> dict[str, str]:
@@ -475,7 +502,8 @@ def find_dataset(env_id: str) -> Path:
             return place
     if env_id == "door-demo":
         raise InputError(f"{beside} ships with the project: pass its place by --dataset-path")
-    with input_errors(f"{D4RL}{file} cannot be fetched into {cache}; door-demo needs no download"):
+    problem = f"{D4RL}{file} cannot be fetched into {cache}; door-demo needs no download"
+    with input_errors(problem, OSError, ValueError):
         cache.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=cache) as folder:
             aside = pooch.retrieve(D4RL + file, None, path.name, folder, progressbar=True)
@@ -487,7 +515,8 @@ def find_dataset(env_id: str) -> Path:
 def read_file(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     """Arrays of a file in D4RL's format, and its path, SHA-256 and metadata. Raises InputError."""
     names = ["observations", "actions", "rewards", "terminals"]
-    with input_errors(f"{path}: not an HDF5 file in D4RL's format"), h5py.File(path) as file:
+    damage = (OSError, KeyError, ValueError, RuntimeError)
+    with input_errors(f"{path}: not HDF5 in D4RL's format", *damage), h5py.File(path) as file:
         if "timeouts" in file:
             names.append("timeouts")
         arrays = {name: read_array(file, name) for name in names}
@@ -514,8 +543,8 @@ def to_transitions(
     arrays: dict[str, np.ndarray], obs_dim: int, action_dim: int, max_steps: int | None, where: str
 ) -> list[np.ndarray]:
     """Transitions as `d4rl.qlearning_dataset` makes them of observations (n, D), actions (n, A),
-    rewards, terminals and, if there are any, timeouts (n,): float32 obs, action clipped to [-1, 1],
-    reward, next_obs, done. A step that ends its episode by timeout has no next observation and is
+    rewards, terminals and, if there are any, timeouts (n,): float32 obs, action, reward, next_obs,
+    done. A step that ends its episode by timeout has no next observation and is
     dropped, as is the last of all; a terminal step is kept with done = 1. Without timeouts, an
     episode ends after `max_steps`. Raises InputError that begins with `where`."""
     widths = {"rewards": (), "observations": (obs_dim,), "actions": (action_dim,), "terminals": ()}
@@ -523,7 +552,8 @@ def to_transitions(
         widths["timeouts"] = ()
     data = {}
     for name, width in widths.items():
-        with input_errors(f"{where}: {name} must be an array of numbers"):
+        not_an_array = f"{where}: {name} must be an array of numbers"
+        with input_errors(not_an_array, KeyError, TypeError, ValueError):
             array = np.asarray(arrays[name]).astype(np.float32, casting="same_kind")
             shape = (len(arrays["rewards"]), *width)
         if array.shape not in (shape, (*shape, 1)):
@@ -550,7 +580,7 @@ def to_transitions(
     if not kept.size:
         raise InputError(f"{where}: no usable transition among {len(obs)} steps")
     done = (done[kept] != 0).astype(np.float32)
-    return [obs[kept], action[kept].clip(-1, 1), reward[kept], obs[kept + 1], done]
+    return [obs[kept], action[kept], reward[kept], obs[kept + 1], done]
 
 
 def save_checkpoint(run: Path, agent: Agent, result: dict) -> None:
@@ -569,33 +599,27 @@ def save_checkpoint(run: Path, agent: Agent, result: dict) -> None:
     aside.replace(run / "checkpoint.pt")
 
 
-def load_checkpoint(run: str | Path) -> tuple[Agent, dict]:
+def load_checkpoint(run: str | Path, agent_type: type[Agent] = Agent) -> tuple[Agent, dict]:
     """A run's agent, and all that was saved. Nothing in the file is executed. Raises InputError."""
     path = Path(run) / "checkpoint.pt"
-    with input_errors(f"{path}: no checkpoint of {SCRIPT}.py"):
+    damage = (OSError, EOFError, UnpicklingError, RuntimeError, KeyError, TypeError, ValueError)
+    with input_errors(f"{path}: no checkpoint of this script", *damage):
         saved = torch.load(path, map_location="cpu", weights_only=True)
-        args = Args(**saved["args"])
+        args = agent_type.args_type(**saved["args"])
         if vars(args) != saved["args"]:
             raise ValueError("its arguments are another script's")
-        agent = Agent(args, *saved["dims"]).to(DEVICE)
+        agent = agent_type(args, *saved["dims"]).to(DEVICE)
         agent.load_state_dict(saved["agent"])
         for name, optimizer in agent.optimizers.items():
             optimizer.load_state_dict(saved["optimizers"][name])
     return agent, saved
 
 
-def resumed(args: Args) -> Args:
-    """The arguments of the run `args.resume`, but for those given with it. Raises InputError for
-    one that would change how the run was trained so far."""
-    saved = load_checkpoint(args.resume)[1]["args"]
-    shapes_training = True
-    for name, value in vars(args).items():
-        shapes_training &= name != "total_steps"  # which is the first in Args that does not
-        if value not in (getattr(Args, name), saved[name]):
-            if shapes_training:
-                raise InputError(f"--resume {args.resume}: {name} is {saved[name]}, and stays so")
-            saved[name] = value
-    return Args(**saved)
+def resumed(run: str | Path, agent_type: type[Agent] = Agent, **changes) -> Args:
+    """Arguments for `main` to go on with a run: its own, with changes such as total_steps. Raises
+    InputError."""
+    agent, _ = load_checkpoint(run, agent_type)
+    return dataclasses.replace(agent.args, resume=str(run), **changes)
 
 
 def hardware() -> str:
@@ -606,55 +630,71 @@ def hardware() -> str:
     return f"{cpu}, {torch.get_num_threads()} threads"
 
 
-def main(args: Args, dataset: dict[str, np.ndarray] | None = None) -> dict:
+def main(
+    args: Args,
+    dataset: dict[str, np.ndarray] | None = None,
+    agent_type: type[Agent] = Agent,
+    update: Callable = update,
+) -> dict:
     """Train on the task's data, or on `dataset`, arrays by D4RL's names; evaluate, and report into
     the run's folder. Returns what its result.json holds. Raises InputError before any training,
     FloatingPointError where that diverges, OSError where a file cannot be written."""
-    if args.resume:
-        args = resumed(args)
     torch.set_float32_matmul_precision(args.matmul_precision)
     torch.empty(8_000_000)  # freed at once: from then on glibc keeps memory for reuse
     source = {"path": "arrays from Python"}
     if dataset is None:
         dataset, source = read_file(args.dataset_path or find_dataset(args.env_id))
     envs = make_envs(args.env_id, args.num_seeds * args.eval_episodes)
-    with input_errors(f"--env-id {args.env_id}: observations and actions must be vectors"):
-        obs_dim, action_dim = envs.single_observation_space.shape + envs.single_action_space.shape
+    (obs_dim,) = envs.single_observation_space.shape
+    space = envs.single_action_space
     max_steps = envs.envs[0].spec.max_episode_steps
-    arrays = to_transitions(dataset, obs_dim, action_dim, max_steps, source["path"])
+    arrays = to_transitions(dataset, obs_dim, *space.shape, max_steps, source["path"])
+    of_d4rl = env_spec(args.env_id)[0] != args.env_id
+    arrays[1], clipped = to_unit_actions(arrays[1], space, of_d4rl, source["path"])
     data = [torch.as_tensor(array, device=DEVICE) for array in arrays]
 
+    script = Path(inspect.getfile(update)).stem
     result = {
-        "algorithm": SCRIPT,
+        "algorithm": script,
         "args": vars(args),
         "data": source,
         "transitions": len(data[0]),
+        "clipped_actions": clipped,
         "versions": {name: version(name) for name in PACKAGES},
         "hardware": hardware(),
-        "commit": subprocess.getoutput(GIT_LOG),
+        "commit": subprocess.getoutput(GIT_DESCRIBE),
         "history": [],
     }
-    name = f"{args.env_id}__{SCRIPT}__{args.seed}__{time.strftime('%Y-%m-%d_%H%M%S')}"
+    name = f"{args.env_id}__{script}__{args.seed}__{datetime.now():%Y-%m-%d_%H-%M-%S-%f}"
     run = Path(args.resume or args.run_dir or f"runs/{name}")
-    if not args.resume:
-        with input_errors(f"{run}: choose another --run-dir, or go on with it by --resume"):
+    if args.resume:
+        agent, saved = load_checkpoint(run, agent_type)
+        for name, value in saved["args"].items():
+            if name not in MAY_CHANGE and getattr(args, name) != value:
+                option = name.replace("_", "-")
+                raise InputError(f"--resume {run}: --{option} is {value} and stays so")
+        if saved["data"].get("sha256") != source.get("sha256"):
+            raise InputError(f"--resume {run}: {source['path']} is not what it learned from")
+        with input_errors(f"--resume {run}: begun on {saved['hardware']}", RuntimeError, TypeError):
+            GENERATOR.set_rng_state(saved["generator"])
+        result["history"] = saved["history"]
+    else:
+        with input_errors(f"--run-dir {run}: choose another, or --resume {run}", FileExistsError):
             run.mkdir(parents=True)
         torch.manual_seed(args.seed)
-        save_checkpoint(run, Agent(args, obs_dim, action_dim).to(DEVICE), result)
-    agent, saved = load_checkpoint(run)  # a new run goes on from its beginning
-    if saved["data"].get("sha256") != source.get("sha256"):
-        raise InputError(f"--resume {run}: {source['path']} is not the data that it learned from")
-    with input_errors(f"--resume {run}: begun on another device, {saved['hardware']}"):
-        GENERATOR.set_rng_state(saved["generator"])
-    history = result["history"] = saved["history"]
+        agent = agent_type(args, obs_dim, *space.shape, space.low, space.high).to(DEVICE)
+        save_checkpoint(run, agent, result)
+    history = result["history"]
     start, seconds = (history[-1]["step"], history[-1]["seconds"]) if history else (0, 0.0)
+    out_of_bounds = f", {clipped} with actions clipped to their bounds" if clipped else ""
     print(
-        f"{SCRIPT}: {len(data[0])} transitions of {source['path']}, on {DEVICE}; {start} of"
-        f" {args.total_steps} updates done; --resume {run} goes on from the last evaluation"
+        f"{script}: {len(data[0])} transitions of {source['path']}{out_of_bounds}, on {DEVICE};"
+        f" {start} of {args.total_steps} updates done;"
+        f" --resume {run} goes on from the last evaluation"
     )
     writer = SummaryWriter(run, purge_step=start + 1)
     bar = tqdm(initial=start, total=args.total_steps, unit=" updates", mininterval=10)
-    began = time.perf_counter() - seconds
+    began = perf_counter() - seconds
     with writer, bar:
         writer.add_text("args", str(args))
         for step in range(start + 1, args.total_steps + 1):
@@ -676,21 +716,41 @@ def main(args: Args, dataset: dict[str, np.ndarray] | None = None) -> dict:
                 metrics |= {"return": returns.mean(1), "return_std": returns.std(1)}
                 torch.set_float32_matmul_precision(args.matmul_precision)
                 row = {name: values.tolist() for name, values in metrics.items()}
-                history.append({"step": step, "seconds": time.perf_counter() - began, **row})
+                history.append({"step": step, "seconds": perf_counter() - began, **row})
                 (run / "result.json").write_text(json.dumps(result, indent=2))
                 save_checkpoint(run, agent, result)
             for name, values in metrics.items():
-                for seed, value in enumerate(values):
-                    writer.add_scalar(f"{name}/seed-{seed}", value, step)
+                for i, value in enumerate(values):
+                    writer.add_scalar(f"{name}/agent-{i}", value, step)
             means = ", ".join(f"{name} {values.mean():.3g}" for name, values in metrics.items())
             bar.write(f"{bar}: {means}")
     return result
 
 
+def parse(agent_type: type[Agent] = Agent) -> Args:
+    """The command line's arguments; with --resume, those that are not given are the run's. Raises
+    InputError."""
+
+    class Typed(agent_type.args_type):  # not checked within tyro, which would draw a box
+        def __init__(self, **values):
+            vars(self).update(values)
+
+    typed = tyro.cli(Typed)
+    if typed.resume:
+        of_run = resumed(typed.resume, agent_type)
+        typed = tyro.cli(Typed, default=Typed(**vars(of_run)))
+    try:
+        return agent_type.args_type(**vars(typed))
+    except pydantic.ValidationError as error:
+        wrong = error.errors()[0]
+        option = wrong["loc"][0].replace("_", "-")
+        raise InputError(f"--{option} {wrong['input']}: {wrong['msg']}") from None
+
+
 if __name__ == "__main__":
     sys.stdout.reconfigure(line_buffering=True)  # a redirected log shows each line at once
     try:
-        main(tyro.cli(Args))
+        main(parse())
     except (InputError, FloatingPointError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit({InputError: 2, FloatingPointError: 3}.get(type(error), 1))

@@ -78,16 +78,6 @@ class Args:
     actor_lr: NonNegativeFloat = 1e-4  # learning rate of the actor (BEAR code)
     critic_lr: NonNegativeFloat = 1e-3  # of the critics (BEAR code: 3e-4, for far more updates)
 
-    @pydantic.model_validator(mode="wrap")
-    @classmethod
-    def check(cls, values, make):
-        """Raises InputError for a value of another type than declared, or out of its range."""
-        try:
-            return make(values)
-        except pydantic.ValidationError as error:
-            wrong = error.errors()[0]
-            raise InputError(f"--{wrong['loc'][0]} {wrong['input']!r}: {wrong['msg']}") from None
-
 
 class StackedLinear(nn.Module):
     """Linear layers side by side: (S, B, in) -> (*stack, B, out), `stack` being S, or 2 and S."""
@@ -138,8 +128,9 @@ class Critic(MLP):
 @torch.no_grad()
 def analytic_dropout_variance(critic: Critic, obs: Tensor, action: Tensor, p: float) -> Tensor:
     """Var[Q1] and Var[Q2] under dropout of rate p without sampling: obs (S, B, D), action (S, B, A)
-    -> (2, S, B). The first masks make the second layer's outputs z nearly normal, so the moments of
-    h2 = relu(z) follow. Exact where no z comes near 0 under the masks."""
+    -> (2, S, B), or action (S, B, N, A) -> (2, S, B, N). The first masks make the second layer's
+    outputs z nearly normal, so the moments of h2 = relu(z) follow. Exact where no z comes near 0
+    under the masks."""
     first, second, last = critic.layers
     w2, w3 = second.weight, last.weight.mT
     r = p / (1 - p)  # variance of a mask's elements, whose mean is 1
@@ -155,7 +146,8 @@ def analytic_dropout_variance(critic: Critic, obs: Tensor, action: Tensor, p: fl
     # masks, move each h2 by itself.
     together = r * (h1 * ((w3 * slope) @ w2.mT)).square().sum(-1)
     by_itself = (1 + r) * mean_square - mean.square() - (slope * std).square()
-    return (together + (w3.square() * by_itself).sum(-1)).clamp(min=0)
+    variance = (together + (w3.square() * by_itself).sum(-1)).clamp(min=0)
+    return variance.view(2, *action.shape[:-1])
 
 
 class Agent(nn.Module):
@@ -183,8 +175,7 @@ class Agent(nn.Module):
 
 def dropout_variance(critic: Critic, obs: Tensor, action: Tensor, args: Args) -> Tensor:
     """Var[Q1] + Var[Q2]: obs (S, B, D), action (S, B, ..., A) -> (S, B, ...)."""
-    variance = analytic_dropout_variance(critic, obs, action, args.dropout).sum(0)
-    return variance.view(action.shape[:-1])
+    return analytic_dropout_variance(critic, obs, action, args.dropout).sum(0)
 
 
 def every_action(obs: Tensor) -> Tensor:
@@ -455,9 +446,24 @@ def main(args: Args, expert: dict[str, np.ndarray] | None = None) -> dict:
     return result
 
 
+def parse() -> Args:
+    """The command line's arguments. Raises InputError."""
+
+    class Typed(Args):  # not checked within tyro, which would draw a box
+        def __init__(self, **values):
+            vars(self).update(values)
+
+    try:
+        return Args(**vars(tyro.cli(Typed)))
+    except pydantic.ValidationError as error:
+        wrong = error.errors()[0]
+        option = wrong["loc"][0].replace("_", "-")
+        raise InputError(f"--{option} {wrong['input']}: {wrong['msg']}") from None
+
+
 if __name__ == "__main__":
     try:
-        main(tyro.cli(Args))
+        main(parse())
     except KeyboardInterrupt:
         sys.exit(130)
     except (InputError, FloatingPointError, OSError) as error:

@@ -6,18 +6,18 @@ Each of the two critics has K members. Ensemble ("average-DQN"): Q is the member
 member learns the target by itself. REM (Agarwal et al., 2020): Q is a random mixture of the
 members, which learns as one; an update draws one mixture for both critics and their targets, and
 what acts is the mean. Var[Q] is the sample variance over the members (ours, as K: the paper gives
-neither). The arguments are uwac.py's, of which --variance and --passes do nothing here.
+neither). The arguments are uwac.py's, of which --dropout, --variance, --passes and --q-noise do
+nothing here: members differ without dropout.
 """
 
+import copy
 import functools
 import sys
 from pathlib import Path
 from typing import Annotated, Literal
-from unittest import mock
 
 import pydantic
 import torch
-import tyro
 from ending import errors_in_one_line
 from pydantic import Field
 from torch import Tensor
@@ -26,7 +26,6 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 import uwac
-from uwac import update as algorithm_1
 
 
 @pydantic.dataclasses.dataclass
@@ -36,38 +35,52 @@ class Members:
 
 
 @pydantic.dataclasses.dataclass
-class Args(uwac.Args, Members):  # Members first among the fields: a run keeps them on --resume
-    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0  # members differ without it
+class Args(uwac.Args, Members):
+    pass
 
 
 class Critic(uwac.Critic):
     """Twin Q functions of K members each, which are trained like K * S seeds."""
 
-    def __init__(self, args: Args, S: int, obs_dim: int, action_dim: int, spectral_norm: bool):
-        K = args.ensemble_size
-        super().__init__(K * S, obs_dim, action_dim, spectral_norm)
+    def __init__(self, args: Args, obs_dim: int, action_dim: int):
+        K, S = args.ensemble_size, args.num_seeds
+        super().__init__(K * S, obs_dim, action_dim, args.spectral_norm)
         self.each_learns = args.members == "ensemble"
         self.register_buffer("mixture", torch.full((K, S), 1 / K))
 
-    def q_of_members(self, obs: Tensor, action: Tensor, dropout: float = 0.0) -> Tensor:
+    def q_of_members(self, obs: Tensor, action: Tensor) -> Tensor:
         """obs (S, B, D), action (S, B, A) or (S, B, N, A) -> (2, K, S, B) or (2, K, S, B, N)."""
         K, S = self.mixture.shape
-        q = super().forward(torch.cat([obs] * K), torch.cat([action] * K), dropout)
+        q = super().forward(torch.cat([obs] * K), torch.cat([action] * K))
         return q.unflatten(1, (K, S))
 
     def forward(self, obs: Tensor, action: Tensor, dropout: float | None = None) -> Tensor:
         """Q1, Q2, as uwac.Critic. A rate of dropout tells the regression: what learns by itself,
         of an ensemble (2 * K, S, B)."""
-        q = self.q_of_members(obs, action, dropout or 0.0)
+        q = self.q_of_members(obs, action)
         if dropout is not None and self.each_learns:
             return q.flatten(0, 1)
         return torch.einsum("ks,cks...->cs...", self.mixture, q)
 
 
 class Agent(uwac.Agent):
-    def __init__(self, args: Args, obs_dim: int, action_dim: int):
-        with mock.patch.object(uwac, "Critic", functools.partial(Critic, args)):
-            super().__init__(args, obs_dim, action_dim)
+    args_type = Args
+
+    def __init__(self, args: Args, *dims, **bounds):
+        super().__init__(args, *dims, **bounds)
+        self.critic = Critic(args, *self.dims)
+        self.target_critic = copy.deepcopy(self.critic)
+        parameters = self.critic.parameters()
+        self.optimizers["critic"] = torch.optim.Adam(parameters, args.critic_lr, fused=True)
+
+    @torch.no_grad()
+    def uncertainty(self, critic: Critic, obs: Tensor, action: Tensor) -> Tensor:
+        """Var[Q1] + Var[Q2] over the members: obs (S, B, D), action (S, B, A) -> (S, B)."""
+        return critic.q_of_members(obs, action).var(1).sum(0)
+
+    def q_values(self, critic: Critic, obs: Tensor, action: Tensor, noise: bool) -> Tensor:
+        """Q1 and Q2, which have no noise: no passes are made."""
+        return critic(obs, action)
 
 
 def update(agent: Agent, data: list[Tensor], step: int | Tensor, args: Args) -> dict[str, Tensor]:
@@ -76,31 +89,16 @@ def update(agent: Agent, data: list[Tensor], step: int | Tensor, args: Args) -> 
         drawn = torch.rand_like(agent.critic.mixture)
         agent.critic.mixture.copy_(drawn / drawn.sum(0))
         agent.target_critic.mixture.copy_(agent.critic.mixture)
-    metrics = algorithm_1(agent, data, step, args)
+    metrics = uwac.update(agent, data, step, args)
     agent.critic.mixture.fill_(1 / args.ensemble_size)  # to act with
     return metrics
 
 
-@torch.no_grad()
-def uncertainty(critic: Critic, obs: Tensor, action: Tensor, args: Args) -> Tensor:
-    """Var[Q1] + Var[Q2] over the members: obs (S, B, D), action (S, B, A) -> (S, B)."""
-    return critic.q_of_members(obs, action).var(1).sum(0)
-
-
-GIT_LOG = f"git -C '{ROOT}' log -1 --format=%H uwac.py benchmark/ensembles.py 2>/dev/null"
-in_uwac = mock.patch.multiple(  # what stands here, in place of uwac.py's
-    uwac,
-    SCRIPT="ensembles",
-    GIT_LOG=GIT_LOG,
-    Args=Args,
-    Agent=Agent,
-    update=update,
-    uncertainty=uncertainty,
-)
-main = in_uwac(uwac.main)
-load_checkpoint = in_uwac(uwac.load_checkpoint)
+main = functools.partial(uwac.main, agent_type=Agent, update=update)
+load_checkpoint = functools.partial(uwac.load_checkpoint, agent_type=Agent)
+resumed = functools.partial(uwac.resumed, agent_type=Agent)
 
 
 if __name__ == "__main__":
     with errors_in_one_line():
-        main(tyro.cli(Args))
+        main(uwac.parse(Agent))

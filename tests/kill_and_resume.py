@@ -36,7 +36,7 @@ SETTINGS |= {"num_candidates": 2, "num_mmd_samples": 2, "log_every": 2}
 def places(script):
     """Functions, and how often a run calls them: the last ones write checkpoint and result.json."""
     files = [(torch, "save", 5), (Path, "write_text", 4)]
-    return [(script, "update", 24), (SyncVectorEnv, "step", 800), *files]
+    return [(script.Agent, "minimize", 96), (SyncVectorEnv, "step", 800), *files]
 
 
 def die_in(owner, method, count):
@@ -67,7 +67,7 @@ def go(script, settings, place=None):
         if place:
             die_in(*place)
         if os.path.exists(f"{run}/checkpoint.pt"):
-            script.main(script.Args(resume=run))
+            script.main(script.resumed(run))
         else:
             if os.path.exists(run):  # killed before its first checkpoint was whole
                 os.rename(run, f"{run}-aside")
@@ -117,7 +117,7 @@ def main():
                 agrees = left(settings["run_dir"]) == expected
                 same += agrees
                 verdict = "the same bits" if agrees else "DIFFERS"
-                print(f"{script.SCRIPT} killed in {method} {count}: {verdict}", flush=True)
+                print(f"{script.__name__} killed in {method} {count}: {verdict}", flush=True)
     print(f"{same} of {2 * args.kills} ended as the undisturbed run")
     return same != 2 * args.kills
 

@@ -2,6 +2,7 @@
 
 import hashlib
 
+import gymnasium as gym
 import h5py
 import numpy as np
 import pytest
@@ -65,13 +66,29 @@ def test_columns_lists_and_other_types_are_taken(script):
         np.testing.assert_array_equal(array, expected)
 
 
-def test_actions_outside_the_range_are_clipped(script):
-    data = steps(9)
-    data["actions"][1] = [1.5, -3.0]
-    data["actions"][4] = [0.5, 1.0001]
-    _, action, _, _, _ = convert(script, data)
-    assert action[1].tolist() == [1, -1]
-    assert action[4].tolist() == [0.5, 1]
+SPACE = gym.spaces.Box(np.float32([-2, 0]), np.float32([2, 0.4]))
+
+
+def test_actions_come_in_the_units_of_their_space(script):
+    """Its bounds are -1 and 1 inside; what is beyond by rounding alone is clipped."""
+    action = np.float32([[-2, 0], [2, 0.4], [0, 0.2], [1, 0.3], [2.00001, 0.1]])
+    unit, clipped = script.to_unit_actions(action, SPACE, False, "here")
+    np.testing.assert_allclose(unit, [[-1, -1], [1, 1], [0, 0], [0.5, 0.5], [1, -0.5]], atol=1e-6)
+    assert (unit.dtype, clipped) == (np.float32, 0)
+
+
+def test_actions_out_of_bounds(script):
+    """An error that names the number, the farthest and its bounds; of D4RL's tasks clipped. Actions
+    of -1 to 1, as D4RL's are, stay bit for bit."""
+    action = np.float32([[-2, 0], [2.5, 0.4], [0, 0.8], [1, 0.3]])
+    problem = r"here: 2 actions are out of bounds; the farthest is 0.8, whose bounds are \[0, 0.4\]"
+    with pytest.raises(script.InputError, match=problem):
+        script.to_unit_actions(action, SPACE, False, "here")
+    unit, clipped = script.to_unit_actions(action, SPACE, True, "here")
+    assert clipped == 2 and unit[1:3].tolist() == [[1, 1], [0, 1]]
+    action = np.random.default_rng(0).uniform(-1, 1, (500, 2)).astype(np.float32)
+    unit, clipped = script.to_unit_actions(action, gym.spaces.Box(-1, 1, (2,)), True, "here")
+    assert clipped == 0 and unit.tobytes() == action.tobytes()
 
 
 BAD = {

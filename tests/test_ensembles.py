@@ -9,13 +9,10 @@ from conftest import command_line
 from test_update import transitions
 from torch.testing import assert_close
 
-import uwac
-
 
 @pytest.mark.parametrize("members", ["ensemble", "rem"])
 def test_each_member_of_an_ensemble_learns_by_itself_and_rem_as_one(members, monkeypatch):
     """All transitions end: the target is the reward, 2."""
-    monkeypatch.setattr(uwac, "uncertainty", ensembles.uncertainty)
     settings = {"num_seeds": 2, "ensemble_size": 3, "batch_size": 6, "num_candidates": 4}
     args = ensembles.Args(members=members, **settings)
     agent = ensembles.Agent(args, obs_dim=5, action_dim=2)
@@ -47,7 +44,7 @@ def test_each_member_of_an_ensemble_learns_by_itself_and_rem_as_one(members, mon
     obs, action = (array.expand(2, -1, -1) for array in data[:2])
     q = agent.critic.q_of_members(obs, action)
     assert_close(agent.critic(obs, action), q.mean(1))
-    assert_close(ensembles.uncertainty(agent.critic, obs, action, args), q.var(1).sum(0))
+    assert_close(agent.uncertainty(agent.critic, obs, action), q.var(1).sum(0))
 
 
 def test_a_run_resumed(tmp_path, monkeypatch, capsys):
@@ -60,6 +57,6 @@ def test_a_run_resumed(tmp_path, monkeypatch, capsys):
     assert result["algorithm"] == "ensembles" and result["args"]["members"] == "rem"
     assert [row["step"] for row in result["history"]] == [2, 3]
     assert command_line(ensembles, "--resume run --ensemble-size 4", monkeypatch) == 2
-    assert "ensemble_size is 3" in capsys.readouterr().err
+    assert "--ensemble-size is 3" in capsys.readouterr().err
     assert command_line(ensembles, "--ensemble-size 1", monkeypatch) == 2
-    assert "--ensemble_size 1: " in capsys.readouterr().err
+    assert "--ensemble-size 1: " in capsys.readouterr().err

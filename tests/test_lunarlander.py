@@ -14,7 +14,7 @@ from torch.testing import assert_close
 import lunarlander_uncertainty as lunar
 import uwac
 
-SHARED = "InputError Args.check StackedLinear MLP.__init__ MLP.forward rows Critic.forward "
+SHARED = "InputError StackedLinear MLP.__init__ MLP.forward concat Critic.forward "
 SHARED += "Agent.minimize analytic_dropout_variance"
 TINY = lunar.Args(num_seeds=2, total_steps=3, batch_size=8, hidden_dim=8, expert_iterations=1)
 

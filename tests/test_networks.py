@@ -76,7 +76,7 @@ def test_power_iteration_is_a_step_of_miyato():
     original = layer.parametrizations.weight.original
     original.data = torch.randn_like(original)
     weight = original[1, 0].T
-    v = layer.parametrizations.weight[0].u[1, 0]
+    v = layer.parametrizations.weight[0].v[1, 0]
     u = weight @ v
     v = weight.T @ u
     sigma = (weight @ v).norm() / v.norm()

@@ -1,16 +1,17 @@
 """Both scripts from the command line: what a run leaves, and one line for what cannot be."""
 
 import json
-import os
 import re
+import runpy
+import shutil
 import subprocess
-import sys
 from pathlib import Path
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from conftest import ROOT, command_line, scalars, short, words
+from conftest import ROOT, Point, command_line, scalars, short, words
 
 import uwac
 
@@ -23,12 +24,12 @@ def test_what_a_run_leaves(script):
     result = script.main(short(script, **DOOR, num_seeds=2, gamma=0.875))
     assert {path.name.split(".")[0] for path in RUN.iterdir()} == {"checkpoint", "events", "result"}
     assert json.loads((RUN / "result.json").read_text()) == json.loads(json.dumps(result))
-    assert result["algorithm"] == script.SCRIPT
+    assert result["algorithm"] == script.__name__
     assert result["args"]["env_id"] == "door-demo" and result["args"]["gamma"] == 0.875
     assert result["transitions"] == 25 * 199  # the last step of 25 episodes has no next one
     assert result["data"]["path"] == DOOR["dataset_path"] and len(result["data"]["sha256"]) == 64
     assert {"torch", "mujoco"} <= set(result["versions"])
-    assert result["hardware"] and re.fullmatch("[0-9a-f]{40}", result["commit"] or "0" * 40)
+    assert result["hardware"] and re.fullmatch("[0-9a-f]{40}(-dirty)?|", result["commit"])
 
     history = result["history"]
     assert [row["step"] for row in history] == [3, 6]
@@ -48,7 +49,7 @@ def test_lines_and_tensorboard(script, capsys):
     """Both at every log and evaluation; the curves are each seed's."""
     result = script.main(short(script, num_seeds=2, lmbda=0.625))
     first, *lines = capsys.readouterr().out.splitlines()
-    assert first.startswith(f"{script.SCRIPT}: 40 transitions of points.hdf5, on cpu; ")
+    assert first.startswith(f"{script.__name__}: 40 transitions of points.hdf5, on cpu; ")
     steps = [re.search(r" (\d)/6 \[.* updates.*\]: vae_loss \S+, ", line)[1] for line in lines]
     assert steps == ["2", "3", "4", "6"]
     assert ["score" in line for line in lines] == [False, True, False, True]
@@ -57,21 +58,23 @@ def test_lines_and_tensorboard(script, capsys):
     curves = scalars(RUN)
     row = result["history"][-1]
     for name in set(row) - {"step", "seconds"}:
-        of_evaluations = name in ("score", "return", "return_std", "ood_auroc")
+        of_evaluations = name.startswith(("score", "return", "ood"))
         for seed in (0, 1):
-            curve = curves[f"{name}/seed-{seed}"]
+            curve = curves[f"{name}/agent-{seed}"]
             assert list(curve) == ([3, 6] if of_evaluations else [2, 3, 4, 6])
             assert curve[6] == pytest.approx(row[name][seed], rel=1e-5)
 
 
 def test_the_folder_of_a_run(monkeypatch, capsys):
-    """Sorts by date by itself, and is not another run's."""
-    uwac.main(short(uwac, total_steps=1, seed=3, run_dir=None))
-    (run,) = Path("runs").iterdir()
-    assert re.fullmatch(r"Point-v0__uwac__3__\d{4}-\d\d-\d\d_\d{6}", run.name)
+    """Sorts by date by itself, and is not another run's, even of the same second."""
+    for _ in range(3):
+        uwac.main(short(uwac, total_steps=1, seed=3, run_dir=None))
+    run, *others = Path("runs").iterdir()
+    assert re.fullmatch(r"Point-v0__uwac__3__\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d-\d{6}", run.name)
+    assert len(others) == 2
     before = {path: path.read_bytes() for path in run.iterdir()}
     assert command_line(uwac, words(uwac, run_dir=run), monkeypatch) == 2
-    assert f"error: {run}: choose another --run-dir" in capsys.readouterr().err
+    assert f"error: --run-dir {run}: choose another, or --resume {run}" in capsys.readouterr().err
     assert {path: path.read_bytes() for path in run.iterdir()} == before
 
 
@@ -108,11 +111,26 @@ def test_wrong_arguments(monkeypatch, capsys, wrong):
     assert not RUN.exists()
 
 
-def test_a_graphics_library_that_does_not_exist(script):
-    """MuJoCo refuses the name when it is imported, also where nothing is drawn."""
-    command = [sys.executable, script.__file__, "--env-id", "door-demo"]
-    environment = os.environ | {"MUJOCO_GL": "foo"}
-    done = subprocess.run(command, check=False, capture_output=True, text=True, env=environment)
-    assert done.returncode == 2
-    (line,) = done.stderr.splitlines()
-    assert line.startswith("error: --env-id door-demo") and "MUJOCO_GL" in line
+@pytest.mark.parametrize("bound, problem", [(np.inf, "no finite bounds"), (None, "vectors")])
+def test_an_environment_that_cannot_be_used(script, monkeypatch, bound, problem):
+    space = gym.spaces.Box(-bound, bound, (2,)) if bound else gym.spaces.Discrete(2)
+    monkeypatch.setattr(Point, "action_space", space)
+    with pytest.raises(script.InputError, match=f"--env-id Point-v0: .*{problem}"):
+        script.main(short(script))
+
+
+def test_a_bug_in_an_environment_is_a_traceback(script, monkeypatch):
+    monkeypatch.setattr(Point, "__init__", lambda self: {}["missing"])
+    with pytest.raises(KeyError):
+        script.main(short(script))
+
+
+def test_the_commit_says_when_a_file_is_edited(tmp_path):
+    copy = shutil.copy(ROOT / "uwac.py", tmp_path)
+    git = "git -c user.name=x -c user.email=x"
+    setup = f"cd {tmp_path} && git init -q && git add uwac.py && {git} commit -qm x"
+    subprocess.run(setup, shell=True, check=True)
+    describe = runpy.run_path(copy)["GIT_DESCRIBE"]
+    assert re.fullmatch("[0-9a-f]{40}", subprocess.getoutput(describe))
+    (tmp_path / "uwac.py").write_text("an edit")
+    assert re.fullmatch("[0-9a-f]{40}-dirty", subprocess.getoutput(describe))

@@ -57,6 +57,8 @@ def trained(**changes):
 
 def share(stack, k, shape):
     """Seed k's part of a tensor of three seeds, which is of this shape."""
+    if stack.shape == shape:  # the units of actions, which all seeds share
+        return stack
     (seeds,) = [i for i, size in enumerate(shape) if size != stack.shape[i]]
     return stack.narrow(seeds, k, 1)
 
@@ -125,13 +127,13 @@ CHANGES |= {"num_mmd_samples": 2, "mmd_kernel": "laplacian", "mmd_sigma": 1.0, "
 CHANGES |= {"warmup_steps": 9, "actor_lr": 0.1, "critic_lr": 0.1, "vae_lr": 0.1, "dual_lr": 0.1}
 CHANGES |= {"beta": 0.1, "dropout": 0.4, "variance": "mc", "passes": 3, "weighting": "std"}
 CHANGES |= {"weight_clip": 0.001, "spectral_norm": True, "q_noise": True}
-OF_RUNS = {"env_id", "dataset_path", "seed", "num_seeds", "matmul_precision"}
+OF_RUNS = {"env_id", "seed", "num_seeds", "matmul_precision", "run_dir"}
 
 
 def test_every_argument_that_shapes_training_does():
     """Another value, and two updates have other metrics."""
     names = [field.name for field in dataclasses.fields(uwac.Args)]
-    assert set(names[: names.index("total_steps")]) - OF_RUNS == set(CHANGES)
+    assert set(names) - uwac.MAY_CHANGE - OF_RUNS == set(CHANGES)
     for name, value in CHANGES.items():
         common = {"variance": "mc", "passes": 2} if name == "passes" else {}
         usual = trained(**common)
@@ -140,7 +142,9 @@ def test_every_argument_that_shapes_training_does():
 
 
 def test_the_candidate_of_the_largest_q1_acts(script, monkeypatch):
-    agent = script.Agent(script.Args(num_seeds=2), obs_dim=5, action_dim=2)
+    """Of bear.py, and of uwac.py where there is no dropout."""
+    parts_off = {"dropout": 0, "weighting": "none"} if script is uwac else {}
+    agent = script.Agent(script.Args(num_seeds=2, **parts_off), obs_dim=5, action_dim=2)
     obs = torch.randn(2, 4, 5)
     candidates = torch.randn(2, 4, 30, 2)
     monkeypatch.setattr(agent.actor, "sample", lambda obs, num: candidates[:, :, :num])
@@ -148,6 +152,21 @@ def test_the_candidate_of_the_largest_q1_acts(script, monkeypatch):
     q1, q2 = agent.critic(obs, candidates.tanh())
     assert_close(agent.critic(obs, action)[0], q1.amax(-1))
     assert not torch.equal(q1.argmax(-1), q2.argmax(-1))
+
+
+def test_act_gives_the_environments_units(script):
+    """By the bounds of its actions, which a checkpoint keeps; data and networks have [-1, 1]."""
+    agent = script.Agent(script.Args(), 5, 2, np.float32([-2, 0]), np.float32([2, 0.4]))
+    torch.manual_seed(0)
+    action = agent.act(np.ones((50, 5)))
+    agent.load_state_dict(
+        agent.state_dict()
+        | script.Agent(agent.args, 5, 2).state_dict()
+        | {name: tensor for name, tensor in agent.state_dict().items() if "action" not in name}
+    )
+    torch.manual_seed(0)
+    np.testing.assert_allclose(action, agent.act(np.ones((50, 5))) * [2, 0.2] + [0, 0.2], rtol=1e-5)
+    assert np.abs(action[..., 1] - 0.2).max() > 0.1
 
 
 def test_an_update_takes_a_power_iteration_of_critics_and_targets():
