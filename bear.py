@@ -19,7 +19,6 @@ A action size, H hidden units. S is every tensor's first dimension, after a 2 of
 """
 
 import copy
-import dataclasses
 import functools
 import inspect
 import io
@@ -615,13 +614,6 @@ def load_checkpoint(run: str | Path, agent_type: type[Agent] = Agent) -> tuple[A
     return agent, saved
 
 
-def resumed(run: str | Path, agent_type: type[Agent] = Agent, **changes) -> Args:
-    """Arguments for `main` to go on with a run: its own, with changes such as total_steps. Raises
-    InputError."""
-    agent, _ = load_checkpoint(run, agent_type)
-    return dataclasses.replace(agent.args, resume=str(run), **changes)
-
-
 def hardware() -> str:
     """The GPU, or the CPU and how many of its threads are used."""
     if DEVICE == "cuda":
@@ -639,6 +631,12 @@ def main(
     """Train on the task's data, or on `dataset`, arrays by D4RL's names; evaluate, and report into
     the run's folder. Returns what its result.json holds. Raises InputError before any training,
     FloatingPointError where that diverges, OSError where a file cannot be written."""
+    if args.resume:
+        agent, saved = load_checkpoint(args.resume, agent_type)
+        for name, value in saved["args"].items():
+            if name not in MAY_CHANGE and getattr(args, name) != value:
+                option = name.replace("_", "-")
+                raise InputError(f"--resume {args.resume}: --{option} is {value} and stays so")
     torch.set_float32_matmul_precision(args.matmul_precision)
     torch.empty(8_000_000)  # freed at once: from then on glibc keeps memory for reuse
     source = {"path": "arrays from Python"}
@@ -668,11 +666,6 @@ def main(
     name = f"{args.env_id}__{script}__{args.seed}__{datetime.now():%Y-%m-%d_%H-%M-%S-%f}"
     run = Path(args.resume or args.run_dir or f"runs/{name}")
     if args.resume:
-        agent, saved = load_checkpoint(run, agent_type)
-        for name, value in saved["args"].items():
-            if name not in MAY_CHANGE and getattr(args, name) != value:
-                option = name.replace("_", "-")
-                raise InputError(f"--resume {run}: --{option} is {value} and stays so")
         if saved["data"].get("sha256") != source.get("sha256"):
             raise InputError(f"--resume {run}: {source['path']} is not what it learned from")
         with input_errors(f"--resume {run}: begun on {saved['hardware']}", RuntimeError, TypeError):
@@ -737,8 +730,8 @@ def parse(agent_type: type[Agent] = Agent) -> Args:
 
     typed = tyro.cli(Typed)
     if typed.resume:
-        of_run = resumed(typed.resume, agent_type)
-        typed = tyro.cli(Typed, default=Typed(**vars(of_run)))
+        agent, _ = load_checkpoint(typed.resume, agent_type)
+        typed = tyro.cli(Typed, default=Typed(**vars(agent.args)))
     try:
         return agent_type.args_type(**vars(typed))
     except pydantic.ValidationError as error:

@@ -96,7 +96,6 @@ def update(agent: Agent, data: list[Tensor], step: int | Tensor, args: Args) -> 
 
 main = functools.partial(uwac.main, agent_type=Agent, update=update)
 load_checkpoint = functools.partial(uwac.load_checkpoint, agent_type=Agent)
-resumed = functools.partial(uwac.resumed, agent_type=Agent)
 
 
 if __name__ == "__main__":

@@ -1,3 +1,4 @@
+import dataclasses
 import os
 import runpy
 import signal
@@ -103,6 +104,12 @@ def settings(script, **changes):
 
 def short(script, **changes):
     return script.Args(**settings(script, **changes))
+
+
+def resumed(script, run="run", **changes):
+    """The arguments of a run, to go on with it."""
+    agent, _ = script.load_checkpoint(run)
+    return dataclasses.replace(agent.args, resume=str(run), **changes)
 
 
 def words(script, **changes):

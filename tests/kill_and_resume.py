@@ -8,6 +8,7 @@ its files. Exits with 1 if a run differs.
 """
 
 import argparse
+import dataclasses
 import hashlib
 import json
 import multiprocessing
@@ -67,7 +68,8 @@ def go(script, settings, place=None):
         if place:
             die_in(*place)
         if os.path.exists(f"{run}/checkpoint.pt"):
-            script.main(script.resumed(run))
+            agent, _ = script.load_checkpoint(run)
+            script.main(dataclasses.replace(agent.args, resume=run))
         else:
             if os.path.exists(run):  # killed before its first checkpoint was whole
                 os.rename(run, f"{run}-aside")

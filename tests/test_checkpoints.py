@@ -9,7 +9,7 @@ import h5py
 import kill_and_resume
 import pytest
 import torch
-from conftest import Point, command_line, scalars, settings, short, words
+from conftest import Point, command_line, resumed, scalars, settings, short, words
 
 import bear
 import uwac
@@ -63,10 +63,10 @@ def test_a_longer_run_and_a_finished_one():
     """--total-steps raised: the run that was as long from the start. Finished: nothing is done."""
     expected = undisturbed(uwac)
     uwac.main(short(uwac, total_steps=3))
-    longer = uwac.main(uwac.resumed("run", total_steps=6))
+    longer = uwac.main(resumed(uwac, total_steps=6))
     assert kill_and_resume.left(RUN) == expected
     before = CHECKPOINT.read_bytes()
-    assert uwac.main(uwac.resumed("run"))["history"] == longer["history"]
+    assert uwac.main(resumed(uwac))["history"] == longer["history"]
     assert CHECKPOINT.read_bytes() == before
 
 
@@ -77,7 +77,7 @@ def test_what_shapes_the_training_stays(monkeypatch, capsys):
         error = refused(monkeypatch, capsys, f"--resume run --total-steps 6 {flag}")
         assert error.startswith(f"error: --resume run: {flag.split()[0]} is ")
     Point.steps = 0
-    args = uwac.main(uwac.resumed("run", total_steps=6, eval_episodes=3))["args"]
+    args = uwac.main(resumed(uwac, total_steps=6, eval_episodes=3))["args"]
     assert (Point.steps, args["eval_episodes"], args["seed"]) == (30, 3, 3)
 
 
@@ -88,8 +88,8 @@ def test_data_may_move_but_not_change():
     with h5py.File("points.hdf5", "a") as file:
         file["rewards"][0] += 1
     with pytest.raises(uwac.InputError, match="run: points.hdf5 is not what it learned"):
-        uwac.main(uwac.resumed("run", total_steps=6))
-    args = uwac.resumed("run", total_steps=6, dataset_path="moved.hdf5")
+        uwac.main(resumed(uwac, total_steps=6))
+    args = resumed(uwac, total_steps=6, dataset_path="moved.hdf5")
     assert uwac.main(args)["data"]["path"] == "moved.hdf5"
     saved = torch.load(CHECKPOINT, weights_only=True)
     torch.save(saved | {"generator": torch.zeros(16, dtype=torch.uint8)}, CHECKPOINT)  # a GPU's
@@ -106,7 +106,7 @@ def test_a_full_disk(monkeypatch, capsys):
     error = capsys.readouterr().err
     assert "error: [Errno 28] No space left on device\n" in error and "Traceback" not in error
     full.unlink()
-    uwac.main(uwac.resumed("run"))
+    uwac.main(resumed(uwac))
     assert kill_and_resume.left(RUN) == expected
 
 

@@ -7,7 +7,7 @@ import make_dataset
 import numpy as np
 import pytest
 import torch
-from conftest import command_line
+from conftest import command_line, resumed
 from make_dataset import COLUMNS, Args
 from torch.testing import assert_close
 
@@ -86,7 +86,7 @@ def test_policy_of_a_run(tmp_path, script, monkeypatch):
     """As door-demo is made: samples of its actor in a file of any name, and how it was trained."""
     sizes = {"total_steps": 2, "batch_size": 8, "eval_episodes": 1, "eval_candidates": 2}
     script.main(script.Args(env_id="door-demo", run_dir=str(tmp_path / "run"), **sizes))
-    script.main(script.resumed(tmp_path / "run", total_steps=3))
+    script.main(resumed(script, tmp_path / "run", total_steps=3))
     words = f"--policy {tmp_path / 'run'} --steps 450 --seed 3 --out {tmp_path / 'other.hdf5'}"
     assert command_line(make_dataset, words, monkeypatch) == 0
     arrays, metadata = read(tmp_path / "other.hdf5")

@@ -36,7 +36,8 @@ def test_a_notebook_of_three_cells(tmp_path):
     cells = [
         f"import uwac\nresult = {train}",
         f"agent, _ = uwac.load_checkpoint('run')\nprint({act}.shape)",
-        "result = uwac.main(uwac.resumed('run', total_steps=6))",
+        "longer = uwac.dataclasses.replace(agent.args, resume='run', total_steps=6)",
+        "result = uwac.main(longer)",
     ]
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
     nbclient.NotebookClient(notebook, resources={"metadata": {"path": tmp_path}}).execute()
