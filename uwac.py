@@ -117,7 +117,8 @@ class Args:
     total_steps: PositiveInt = 500_000  # updates (D4RL's evaluation protocol)
     dataset_path: str | None = None  # file in D4RL's format; then env_id may be any Gymnasium id
     resume: str | None = None  # run folder to go on with; what is not given stays as it was
-    run_dir: str | None = None  # folder of results; None: runs/ENV__SCRIPT__SEED__DATE-TIME
+    exp_name: str | None = None  # in the name of the run's folder, where the script's name is else
+    run_dir: str | None = None  # folder of results; None: runs/ENV__NAME__SEED__DATE-TIME
     eval_every: PositiveInt = 5_000  # updates between evaluations, with a checkpoint each (CORL)
     eval_episodes: PositiveInt = 10  # episodes per evaluation and seed (CORL)
     eval_candidates: PositiveInt = 100  # actions per state, the best by Q1 acts (paper, 5.5)
@@ -341,7 +342,7 @@ class Agent(nn.Module):
         self.args = args
         # Line 1: actor, critics with dropout and their targets; the VAE is for line 10.
         self.dims = (obs_dim, action_dim)
-        # All but `act` has actions in [-1, 1]; the environment's are action * scale + offset.
+        # Inside, actions are in [-1, 1]; the environment's are action * scale + offset.
         ones = torch.ones(action_dim)
         self.register_buffer("action_scale", ones * torch.as_tensor((high - low) / 2))
         self.register_buffer("action_offset", ones * torch.as_tensor((high + low) / 2))
@@ -384,18 +385,28 @@ class Agent(nn.Module):
         return q + (variance / self.args.passes).sqrt() * torch.randn_like(q)
 
     @torch.no_grad()
-    def act(self, obs: np.ndarray, num_candidates: int = 100) -> np.ndarray:
+    def act(
+        self, obs: np.ndarray, num_candidates: int = 100, deterministic: bool = False
+    ) -> np.ndarray:
         """Each seed's actions in the environment's units, the best by Q1 of `num_candidates` samples
-        of its actor (paper, section 5.5): obs (B, D), or (S, B, D) of each seed's own -> (S, B, A).
-        """
+        of its actor (paper, section 5.5), or its mean action: obs (D,) -> (S, A); (B, D), or
+        (S, B, D) of each seed's own -> (S, B, A)."""
+        if obs.ndim == 1:
+            return self.act(obs[None], num_candidates, deterministic)[:, 0]
         obs = torch.as_tensor(obs, dtype=torch.float32, device=self.log_alpha.device)
         obs = obs.expand(len(self.log_alpha), -1, -1)
+        if deterministic:
+            mean, _ = self.actor(obs)
+            return self.to_env(mean.tanh())
         candidates = self.actor.sample(obs, num_candidates).tanh()
         # The noise of T passes is the authors'. Under spectral norm it is many times Q1's spread
         # over the candidates, so that their choice is nearly a random one.
         q1, _ = self.q_values(self.critic, obs, candidates, noise=True)  # (S, B, N)
         best = q1.argmax(-1)[:, :, None, None]
-        action = candidates.take_along_dim(best, dim=2).squeeze(2)
+        return self.to_env(candidates.take_along_dim(best, dim=2).squeeze(2))
+
+    def to_env(self, action: Tensor) -> np.ndarray:
+        """Actions (..., A) in [-1, 1] in the environment's units."""
         return (action * self.action_scale + self.action_offset).numpy(force=True)
 
 
@@ -766,6 +777,55 @@ def hardware() -> str:
     return f"{cpu}, {torch.get_num_threads()} threads"
 
 
+def train(
+    agent: Agent,
+    data: list[Tensor],
+    envs: gym.vector.VectorEnv,
+    run: Path,
+    result: dict,
+    update: Callable,
+    args: Args,
+) -> None:
+    """Updates, from the last evaluation in the result's history on, with metrics, evaluations and
+    checkpoints into the run's folder. Raises as main."""
+    history = result["history"]
+    start, seconds = (history[-1]["step"], history[-1]["seconds"]) if history else (0, 0.0)
+    writer = SummaryWriter(run, purge_step=start + 1)
+    bar = tqdm(initial=start, total=args.total_steps, unit=" updates", mininterval=10)
+    began = perf_counter() - seconds
+    with writer, bar:
+        writer.add_text("args", str(args))
+        for step in range(start + 1, args.total_steps + 1):
+            metrics = update(agent, data, step, args)
+            bar.update()
+            evaluating = step % args.eval_every == 0 or step == args.total_steps
+            if not evaluating and step % args.log_every != 0:
+                continue
+            metrics = {name: value.numpy(force=True) for name, value in metrics.items()}  # (S,)
+            for name, values in metrics.items():
+                if not np.isfinite(values).all():
+                    raise FloatingPointError(f"{name} is {values} at update {step}: diverged")
+            if evaluating:
+                torch.set_float32_matmul_precision("highest")  # bfloat16 would blur whose Q is best
+                returns = evaluate(agent, envs, [args.seed, step], args.eval_candidates)
+                of_samples = evaluate(agent, envs, [args.seed, step], 1)
+                metrics["score"] = normalized_score(args.env_id, returns).mean(1)
+                metrics["score_sample"] = normalized_score(args.env_id, of_samples).mean(1)
+                metrics |= {"return": returns.mean(1), "return_std": returns.std(1)}
+                metrics["ood_auroc"] = ood_auroc(agent, data, args)
+                torch.set_float32_matmul_precision(args.matmul_precision)
+                row = {name: values.tolist() for name, values in metrics.items()}
+                history.append({"step": step, "seconds": perf_counter() - began, **row})
+                (run / "result.json").write_text(json.dumps(result, indent=2))
+                save_checkpoint(run, agent, result)
+            for name, values in metrics.items():
+                for i, value in enumerate(values):
+                    writer.add_scalar(f"{name}/agent-{i}", value, step)
+            means = ", ".join(f"{name} {values.mean():.3g}" for name, values in metrics.items())
+            phase = "warm-up, " if step <= args.warmup_steps else ""
+            bar.write(f"{bar}: {phase}{means}")
+
+
 def main(
     args: Args,
     dataset: dict[str, np.ndarray] | None = None,
@@ -807,8 +867,9 @@ def main(
         "commit": subprocess.getoutput(GIT_DESCRIBE),
         "history": [],
     }
-    name = f"{args.env_id}__{script}__{args.seed}__{datetime.now():%Y-%m-%d_%H-%M-%S-%f}"
-    run = Path(args.resume or args.run_dir or f"runs/{name}")
+    name = f"{args.env_id}__{args.exp_name or script}__{args.seed}"
+    moment = f"{datetime.now():%Y-%m-%d_%H-%M-%S-%f}"
+    run = Path(args.resume or args.run_dir or f"runs/{name}__{moment}")
     if args.resume:
         if saved["data"].get("sha256") != source.get("sha256"):
             raise InputError(f"--resume {run}: {source['path']} is not what it learned from")
@@ -821,47 +882,24 @@ def main(
         torch.manual_seed(args.seed)
         agent = agent_type(args, obs_dim, *space.shape, space.low, space.high).to(DEVICE)
         save_checkpoint(run, agent, result)
-    history = result["history"]
-    start, seconds = (history[-1]["step"], history[-1]["seconds"]) if history else (0, 0.0)
+    start = result["history"][-1]["step"] if result["history"] else 0
+    if start > args.total_steps:
+        raise InputError(f"--total-steps {args.total_steps}: {run} has {start} already")
     out_of_bounds = f", {clipped} with actions clipped to their bounds" if clipped else ""
     print(
         f"{script}: {len(data[0])} transitions of {source['path']}{out_of_bounds}, on {DEVICE};"
         f" {start} of {args.total_steps} updates done;"
         f" --resume {run} goes on from the last evaluation"
     )
-    writer = SummaryWriter(run, purge_step=start + 1)
-    bar = tqdm(initial=start, total=args.total_steps, unit=" updates", mininterval=10)
-    began = perf_counter() - seconds
-    with writer, bar:
-        writer.add_text("args", str(args))
-        for step in range(start + 1, args.total_steps + 1):
-            metrics = update(agent, data, step, args)
-            bar.update()
-            evaluating = step % args.eval_every == 0 or step == args.total_steps
-            if not evaluating and step % args.log_every != 0:
-                continue
-            metrics = {name: value.numpy(force=True) for name, value in metrics.items()}  # (S,)
-            for name, values in metrics.items():
-                if not np.isfinite(values).all():
-                    raise FloatingPointError(f"{name} is {values} at update {step}: diverged")
-            if evaluating:
-                torch.set_float32_matmul_precision("highest")  # bfloat16 would blur whose Q is best
-                returns = evaluate(agent, envs, [args.seed, step], args.eval_candidates)
-                of_samples = evaluate(agent, envs, [args.seed, step], 1)
-                metrics["score"] = normalized_score(args.env_id, returns).mean(1)
-                metrics["score_sample"] = normalized_score(args.env_id, of_samples).mean(1)
-                metrics |= {"return": returns.mean(1), "return_std": returns.std(1)}
-                metrics["ood_auroc"] = ood_auroc(agent, data, args)
-                torch.set_float32_matmul_precision(args.matmul_precision)
-                row = {name: values.tolist() for name, values in metrics.items()}
-                history.append({"step": step, "seconds": perf_counter() - began, **row})
-                (run / "result.json").write_text(json.dumps(result, indent=2))
-                save_checkpoint(run, agent, result)
-            for name, values in metrics.items():
-                for i, value in enumerate(values):
-                    writer.add_scalar(f"{name}/agent-{i}", value, step)
-            means = ", ".join(f"{name} {values.mean():.3g}" for name, values in metrics.items())
-            bar.write(f"{bar}: {means}")
+    all_warmup = f"all {args.total_steps} updates are warm-up: the actor only imitates the data"
+    if args.total_steps <= args.warmup_steps:
+        print(all_warmup)
+    try:
+        train(agent, data, envs, run, result, update, args)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"stopped: --resume {run} goes on with it") from None
+    if args.total_steps <= args.warmup_steps:
+        print(all_warmup)
     return result
 
 
@@ -889,6 +927,9 @@ if __name__ == "__main__":
     sys.stdout.reconfigure(line_buffering=True)  # a redirected log shows each line at once
     try:
         main(parse())
+    except KeyboardInterrupt as stopped:
+        print(str(stopped) or "stopped", file=sys.stderr)
+        sys.exit(130)
     except (InputError, FloatingPointError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit({InputError: 2, FloatingPointError: 3}.get(type(error), 1))

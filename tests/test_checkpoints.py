@@ -39,10 +39,10 @@ def test_a_run_stopped_by_ctrl_c_goes_on(script, monkeypatch, capsys):
     expected = undisturbed(script)
     capsys.readouterr()
     Point.at_step = {13: lambda: os.kill(os.getpid(), signal.SIGINT)}
-    with pytest.raises(KeyboardInterrupt):
-        command_line(script, words(script), monkeypatch)
-    first_line = capsys.readouterr().out.splitlines()[0]
-    assert "; --resume run goes on from the last evaluation" in first_line
+    assert command_line(script, words(script), monkeypatch) == 130
+    shown = capsys.readouterr()
+    assert "; --resume run goes on from the last evaluation" in shown.out.splitlines()[0]
+    assert shown.err.splitlines()[-1] == "stopped: --resume run goes on with it"
     assert [row["step"] for row in script.load_checkpoint(RUN)[1]["history"]] == [3]
     assert command_line(script, "--resume run", monkeypatch) == 0
     assert kill_and_resume.left(RUN) == expected

@@ -24,6 +24,9 @@ def test_arrays_and_an_environment_of_ones_own(script, points):
     assert action.shape == (2, 50, 2)
     assert 1 < np.abs(action).max() <= 2
     assert agent.act(np.stack([obs, obs])).shape == (2, 50, 2)
+    mean = agent.act(obs, deterministic=True)
+    assert np.allclose(agent.act(obs[7], deterministic=True), mean[:, 7])
+    assert agent.act(obs[7]).shape == (2, 2)
 
 
 def test_a_notebook_of_three_cells(tmp_path):
@@ -36,7 +39,7 @@ def test_a_notebook_of_three_cells(tmp_path):
     cells = [
         f"import uwac\nresult = {train}",
         f"agent, _ = uwac.load_checkpoint('run')\nprint({act}.shape)",
-        "longer = uwac.dataclasses.replace(agent.args, resume='run', total_steps=6)",
+        "from dataclasses import replace\nlonger = replace(agent.args, resume='run', total_steps=6)",
         "result = uwac.main(longer)",
     ]
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])

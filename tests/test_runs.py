@@ -50,8 +50,10 @@ def test_lines_and_tensorboard(script, capsys):
     result = script.main(short(script, num_seeds=2, lmbda=0.625))
     first, *lines = capsys.readouterr().out.splitlines()
     assert first.startswith(f"{script.__name__}: 40 transitions of points.hdf5, on cpu; ")
-    steps = [re.search(r" (\d)/6 \[.* updates.*\]: vae_loss \S+, ", line)[1] for line in lines]
-    assert steps == ["2", "3", "4", "6"]
+    pattern = r" (\d)/6 \[.* updates.*\]: (warm-up, )?vae_loss \S+, "
+    steps, warmup = zip(*(re.search(pattern, line).groups() for line in lines))
+    assert steps == ("2", "3", "4", "6")
+    assert warmup == ("warm-up, ", None, None, None)
     assert ["score" in line for line in lines] == [False, True, False, True]
     (log,) = RUN.glob("events.*")
     assert b"0.625" in log.read_bytes()
@@ -65,12 +67,19 @@ def test_lines_and_tensorboard(script, capsys):
             assert curve[6] == pytest.approx(row[name][seed], rel=1e-5)
 
 
+def test_a_run_within_the_warmup_says_so(script, capsys):
+    """At its start and at its end."""
+    script.main(short(script, total_steps=2))
+    _, second, *_, last = capsys.readouterr().out.splitlines()
+    assert second == last and last.startswith("all 2 updates are warm-up: the actor only imitates")
+
+
 def test_the_folder_of_a_run(monkeypatch, capsys):
     """Sorts by date by itself, and is not another run's, even of the same second."""
     for _ in range(3):
-        uwac.main(short(uwac, total_steps=1, seed=3, run_dir=None))
+        uwac.main(short(uwac, total_steps=1, seed=3, run_dir=None, exp_name="mine"))
     run, *others = Path("runs").iterdir()
-    assert re.fullmatch(r"Point-v0__uwac__3__\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d-\d{6}", run.name)
+    assert re.fullmatch(r"Point-v0__mine__3__\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d-\d{6}", run.name)
     assert len(others) == 2
     before = {path: path.read_bytes() for path in run.iterdir()}
     assert command_line(uwac, words(uwac, run_dir=run), monkeypatch) == 2
