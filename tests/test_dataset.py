@@ -112,7 +112,7 @@ def test_bad_arrays(script, name, array, problem):
 
 
 def test_a_file_is_read_as_it_is_stored(script, tmp_path):
-    """And where it is from: path, checksum, metadata. test_fuzz.py has damaged and hostile ones."""
+    """And where it is from: path, checksum, metadata. test_fuzz.py has damaged ones."""
     path = tmp_path / "a.hdf5"
     data = steps(9, terminals=[5], timeouts=[2])
     with h5py.File(path, "w") as file:
