@@ -88,11 +88,34 @@ def test_the_folder_of_a_run(monkeypatch, capsys):
 
 
 def test_how_often_one_evaluates_and_logs_changes_nothing(script):
+    """But the seed changes every weight."""
     rest = {"eval_every": 2, "eval_episodes": 2, "eval_candidates": 5, "log_every": 1}
-    script.main(short(script, run_dir="one"))
-    script.main(short(script, run_dir="two", **rest))
-    one, two = (script.load_checkpoint(run)[0].state_dict() for run in ("one", "two"))
+    weights = []
+    for changes in ({}, rest, {"seed": 1}):
+        run = f"run{len(weights)}"
+        script.main(short(script, run_dir=run, **changes))
+        weights.append(script.load_checkpoint(run)[0].state_dict())
+    one, two, other = weights
     assert all(torch.equal(one[name], two[name]) for name in one)
+    assert not any(torch.equal(one[name], other[name]) for name in one if "weight" in name)
+
+
+def test_precision_is_in_force_in_training_and_full_in_evaluation(script, monkeypatch):
+    found = {"update": [], "evaluate": [], "ood_auroc": []}
+
+    def spied(name, function):
+        def spy(*args):
+            found[name].append(torch.get_float32_matmul_precision())
+            return function(*args)
+
+        return spy
+
+    for name in found.keys() & vars(script).keys():
+        monkeypatch.setattr(script, name, spied(name, getattr(script, name)))
+    script.main(short(script, matmul_precision="medium"))
+    assert found["update"] == ["medium"] * 6  # three of them after an evaluation
+    assert set(found["evaluate"]) == {"highest"}
+    assert found["ood_auroc"] == ["highest"] * 2 * (script is uwac)
 
 
 def test_a_diverged_run(script, monkeypatch, capsys):
