@@ -167,6 +167,34 @@ def test_act_gives_the_environments_units(script):
     assert np.abs(inside).max() > 0.9
 
 
+@pytest.mark.parametrize("spread, low, high", [(1.0, 1.0, 3.5), (1e-3, 4.0, 5.0)])
+def test_uwacs_choice_has_the_noise_of_literal_passes(spread, low, high, monkeypatch):
+    """Seen in the mean rank of the chosen one of ten candidates, by Q1 without noise: 0 is a greedy
+    choice, 4.5 a random one, as of candidates that lie close together under spectral norm."""
+    args, agent = small(uwac, spectral_norm=True, passes=10)
+    obs = torch.randn(1, 1000, 5)
+    x = spread * torch.randn(1, 1000, 10, 2)
+    candidates = x.tanh()
+    monkeypatch.setattr(agent.actor, "sample", lambda obs, num: x)
+    with torch.no_grad():
+        q1, _ = agent.critic(obs, candidates)  # (1, 1000, 10)
+        passes = [agent.critic(obs, candidates, args.dropout)[0] for _ in range(10)]
+    ranks = (-q1).argsort(-1).argsort(-1).float()
+
+    def mean_rank(chosen):
+        return ranks.take_along_dim(chosen.unsqueeze(-1), dim=-1).mean().item()
+
+    def rank_of_act():
+        action = torch.tensor(agent.act(obs.numpy(), 10))
+        return mean_rank((candidates == action.unsqueeze(2)).all(-1).int().argmax(-1))
+
+    literal = mean_rank(torch.stack(passes).mean(0).argmax(-1))
+    assert low < literal < high
+    assert rank_of_act() == pytest.approx(literal, abs=5 * 2.9 * (2 / 1000) ** 0.5)  # 5 errors
+    agent.args.dropout = 0.0
+    assert rank_of_act() == 0
+
+
 def test_an_update_takes_a_power_iteration_of_critics_and_targets():
     args, agent = small(uwac, spectral_norm=True)
     expected = copy.deepcopy(agent)
