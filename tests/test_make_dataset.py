@@ -9,6 +9,7 @@ import pytest
 import torch
 from conftest import command_line, resumed
 from make_dataset import COLUMNS, Args
+from torch.distributions import Normal, TanhTransform, TransformedDistribution
 from torch.testing import assert_close
 
 import uwac
@@ -116,6 +117,37 @@ def test_a_killed_training_goes_on_as_if_it_had_not_been(trained, tmp_path, monk
     assert resumed["progress"] == whole["progress"]
     for name in ("agent", "replay", "generator"):
         assert_close(resumed[name], whole[name], rtol=0, atol=0)
+
+
+def test_sac_by_hand():
+    """The densities of its actions by torch's own tanh, and both losses on one batch."""
+    agent = make_dataset.SAC(obs_dim=5, action_dim=2)
+    for network in (agent.critic, agent.target_critic):
+        for parameter in network.parameters():
+            parameter.data += 0.1 * torch.randn_like(parameter)
+    agent.log_alpha.data.fill_(0.5)
+    obs, next_obs = torch.randn(2, 1, 6, 5)
+    reward, terminal = torch.randn(1, 6, 1), torch.tensor([0, 1, 0, 0, 1, 0.0])[None, :, None]
+    action = torch.rand(1, 6, 2) * 2 - 1
+    torch.manual_seed(1)
+    with torch.no_grad():
+        next_action, next_log_prob = agent.sample(next_obs)
+        new_action, log_prob = agent.sample(obs)
+        mean, log_std = agent.actor(obs)
+        policy = TransformedDistribution(Normal(mean, log_std.exp()), TanhTransform())
+        assert_close(log_prob, policy.log_prob(new_action).sum(-1), rtol=1e-4, atol=1e-4)
+        alpha = torch.tensor(0.5).exp()
+        q = agent.target_critic(next_obs, next_action)
+        value = q.amin(0) - alpha * next_log_prob
+        target = reward.squeeze(-1) + 0.99 * (1 - terminal.squeeze(-1)) * value
+        critic_loss = (agent.critic(obs, action) - target).square().mean(-1).sum()
+        actor_loss = (alpha * log_prob - agent.critic(obs, new_action).amin(0)).mean()
+        alpha_loss = -alpha * (log_prob.mean() - 2)  # the target entropy is -A
+    losses = []
+    agent.minimize = lambda loss, parameters: losses.append(loss.detach())
+    torch.manual_seed(1)
+    agent.update([obs, action, reward, next_obs, terminal, None])
+    assert_close(losses, [critic_loss, actor_loss + alpha_loss])
 
 
 def test_minari(tmp_path, monkeypatch):
