@@ -82,13 +82,13 @@ def test_the_noise_of_q_is_that_of_literal_passes():
     for layer in critic.layers:
         layer.weight.data.abs_()
     obs, candidates = obs[:, :1].abs(), action[:, None, :2].abs()  # one state, (1, 1, 2, A)
-    args = uwac.Args(dropout=0.1, passes=100)
+    agent = uwac.Agent(uwac.Args(dropout=0.1, passes=100), obs_dim=39, action_dim=28)
     passes = (obs.expand(1, 100, -1), candidates.expand(1, 100, -1, -1))
     many = (obs.expand(1, 20_000, -1), candidates.expand(1, 20_000, -1, -1))
     with torch.no_grad():
         literal = torch.stack([critic(*passes, 0.1).mean(2).flatten() for _ in range(400)])
-        noisy = uwac.q_values(critic, *many, args, noise=True)  # (2, 1, 20000, 2)
-        assert torch.equal(uwac.q_values(critic, *passes, args, noise=False), critic(*passes))
+        noisy = agent.q_values(critic, *many, noise=True)  # (2, 1, 20000, 2)
+        assert torch.equal(agent.q_values(critic, *passes, noise=False), critic(*passes))
     noisy = noisy.permute(2, 0, 1, 3).flatten(1)
     error = literal.std(0) / 400**0.5
     assert ((noisy.mean(0) - literal.mean(0)).abs() < 5 * error).all()
@@ -108,6 +108,15 @@ def test_uncertainty_is_the_sum_over_the_critics():
     critic.layers[0].bias.data -= 100  # no unit gets through, so that no mask makes a difference
     critic.layers[1].bias.data.zero_()
     assert agent.uncertainty(critic, obs, action).max() < 1e-12
+
+
+def test_weights_are_those_of_the_authors_code(authors):
+    variance = authors["weight_var"]
+    inverse = uwac.uncertainty_weight(variance, uwac.Args(beta=1.6, weight_clip=1.5))
+    assert_close(inverse, authors["weight_inverse_beta1.6_clip1.5"])
+    args = uwac.Args(beta=0.5, weight_clip=1.0, weighting="exp")
+    exponential = uwac.uncertainty_weight(variance, args)
+    assert_close(exponential, authors["weight_exp_beta0.5_clip1.0"])
 
 
 def test_weights_by_hand():
