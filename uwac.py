@@ -20,6 +20,7 @@ T is the number of stochastic passes.
 """
 
 import copy
+import difflib
 import functools
 import inspect
 import io
@@ -524,6 +525,9 @@ ENVIRONMENTS = {
     "relocate": ("AdroitHandRelocate-v1", 200, -6.425911, 4233.877797728884),
 }
 D4RL = "http://rail.eecs.berkeley.edu/datasets/offline_rl/"
+MIRROR = "https://huggingface.co/datasets/imone/D4RL/resolve/"
+MIRROR += "b9e1985fe28a0d67418c99473874d6a837d6cf94/"  # some of its files are cut off
+SECONDS = 20  # until a server that says nothing is given up
 
 
 def env_spec(env_id: str) -> tuple[str, int | None, float, float]:
@@ -641,33 +645,63 @@ def task_files() -> dict[str, str]:
     return files
 
 
+def d4rl_checksum(name: str) -> str | None:
+    """SHA-256 of D4RL's file of this name. None: data/d4rl.sha256 lacks it, or is not there."""
+    table = Path(__file__).parent / "data" / "d4rl.sha256"
+    lines = table.read_text().splitlines() if table.exists() else []
+    return next((line.split()[0] for line in lines if line.endswith(f"  {name}")), None)
+
+
 def find_dataset(env_id: str) -> Path:
     """The task's file: in data/ beside this script or in D4RL's cache folder, or in the latter what
     benchmark/make_dataset.py made in its place; downloaded if need be. Raises InputError."""
     files = task_files()
     file = files.get(env_id) or files.get(f"{env_id}-v0")  # the paper's are v0
     if not file:
-        raise InputError(f"--env-id {env_id!r}: give --dataset-path, or one of {', '.join(files)}")
+        nearest = ", ".join(difflib.get_close_matches(env_id, files, 3, cutoff=0))
+        list_all = f"python -c 'import {Path(__file__).stem} as s; print(*s.task_files())'"
+        problem = f"no task of D4RL's; the nearest are {nearest}; {list_all} lists all"
+        raise InputError(f"--env-id {env_id}: {problem}; data of your own need --dataset-path")
     cache = Path(os.getenv("D4RL_DATASET_DIR") or "~/.d4rl/datasets").expanduser()
     path = cache / Path(file).name
     beside = Path(__file__).parent / "data" / path.name
+    checksum = d4rl_checksum(path.name)
     for place in (beside, path, cache / f"{env_id.removesuffix('-v0')}-rebuilt.hdf5"):
         if place.is_file():
+            if place.name == path.name and checksum not in (None, pooch.file_hash(place)):
+                problem = "not D4RL's file of this name, by its SHA-256; move it away"
+                raise InputError(f"{place}: {problem}, or train on it by --dataset-path {place}")
             return place
     if env_id == "door-demo":
         raise InputError(f"{beside} ships with the project: pass its place by --dataset-path")
-    problem = f"{D4RL}{file} cannot be fetched into {cache}; door-demo needs no download"
-    with input_errors(problem, OSError, ValueError):
-        cache.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=cache) as folder:
-            aside = pooch.retrieve(D4RL + file, None, path.name, folder, progressbar=True)
-            read_file(aside)  # before it is kept
-            os.replace(aside, path)
-    return path
+    return download(env_id, D4RL + file, checksum, path)
 
 
-def read_file(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
-    """Arrays of a file in D4RL's format, and its path, SHA-256 and metadata. Raises InputError."""
+def download(env_id: str, address: str, checksum: str | None, path: Path) -> Path:
+    """`path`, with what the address or a mirror has. The mirror is asked only where the checksum is
+    known, as some of its files are cut off. Raises InputError where neither has it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    said = []
+    for source in (address, MIRROR + path.name)[: 2 if checksum else 1]:
+        with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+            try:
+                http = pooch.HTTPDownloader(progressbar=True, timeout=SECONDS)
+                aside = pooch.retrieve(source, checksum, path.name, folder, downloader=http)
+                read_file(aside)  # before it is kept
+                os.replace(aside, path)
+                return path
+            except (OSError, ValueError, InputError) as error:  # those of requests are OSErrors
+                said.append(f"{source} says: {' '.join(str(error).split())}")
+    by_hand = f"put it into {path.parent} by hand"
+    instead = f"python benchmark/make_dataset.py --policy {env_id.split('-')[0]}-medium"
+    if "Adroit" in env_spec(env_id)[0]:
+        instead = "--env-id door-demo, which needs no download"
+    raise InputError(f"{path.name} cannot be had: {by_hand}, or use {instead}. {'; '.join(said)}")
+
+
+def read_file(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str, str | bool]]:
+    """Arrays of a file in D4RL's format; and its path, SHA-256, whether that is D4RL's, and its
+    metadata. Raises InputError."""
     names = ["observations", "actions", "rewards", "terminals"]
     damage = (OSError, KeyError, ValueError, RuntimeError)
     with input_errors(f"{path}: not HDF5 in D4RL's format", *damage), h5py.File(path) as file:
@@ -676,7 +710,9 @@ def read_file(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
         arrays = {name: file[name][()] for name in names}
         metadata = file["metadata"].attrs if "metadata" in file else {}
         source = {name: str(value) for name, value in metadata.items()}
-    return arrays, source | {"path": str(path), "sha256": pooch.file_hash(path)}
+    sha256 = pooch.file_hash(path)
+    of_d4rl = sha256 == d4rl_checksum(Path(path).name)
+    return arrays, source | {"path": str(path), "sha256": sha256, "d4rl": of_d4rl}
 
 
 def to_transitions(
@@ -829,7 +865,7 @@ def main(
                 raise InputError(f"--resume {args.resume}: --{option} is {value} and stays so")
     torch.set_float32_matmul_precision(args.matmul_precision)
     torch.empty(8_000_000)  # freed at once: from then on glibc keeps memory for reuse
-    source = {"path": "arrays from Python"}
+    source = {"path": "arrays from Python", "d4rl": False}
     if dataset is None:
         dataset, source = read_file(args.dataset_path or find_dataset(args.env_id))
     envs = make_envs(args.env_id, args.num_seeds * args.eval_episodes)
@@ -872,8 +908,10 @@ def main(
     if start > args.total_steps:
         raise InputError(f"--total-steps {args.total_steps}: {run} has {start} already")
     out_of_bounds = f", {clipped} with actions clipped to their bounds" if clipped else ""
+    origin = "D4RL's own file" if source["d4rl"] else "unverified"
     print(
-        f"{script}: {len(data[0])} transitions of {source['path']}{out_of_bounds}, on {DEVICE};"
+        f"{script}: {len(data[0])} transitions of {source['path']} ({origin}){out_of_bounds}, on"
+        f" {DEVICE};"
         f" {start} of {args.total_steps} updates done;"
         f" --resume {run} goes on from the last evaluation"
     )

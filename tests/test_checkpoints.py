@@ -1,7 +1,6 @@
 """A run stopped, killed or out of disk goes on to the same bits; a checkpoint executes nothing."""
 
 import os
-import resource
 import signal
 from pathlib import Path
 
@@ -108,16 +107,6 @@ def test_a_full_disk(monkeypatch, capsys):
     full.unlink()
     uwac.main(resumed(uwac))
     assert kill_and_resume.left(RUN) == expected
-
-
-def test_a_disk_that_fills_up_within_a_file(monkeypatch, capsys):
-    """By a limit on a file's size, as torch alone would have a traceback then."""
-    limit = lambda size: resource.setrlimit(resource.RLIMIT_FSIZE, (size, -1))
-    Point.at_step = {13: lambda: limit(100_000)}
-    code = command_line(uwac, words(uwac), monkeypatch)
-    limit(-1)
-    assert code == 1 and "error: [Errno 27] File too large\n" in capsys.readouterr().err
-    assert [row["step"] for row in uwac.load_checkpoint(RUN)[1]["history"]] == [3]
 
 
 class Code:

@@ -126,7 +126,7 @@ def test_a_file_is_read_as_it_is_stored(script, tmp_path):
         assert arrays[name].dtype == data[name].dtype
         np.testing.assert_array_equal(arrays[name], data[name])
     expected = {"path": str(path), "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
-    assert source == expected | {"environment": "X-v1", "steps": "9"}
+    assert source == expected | {"environment": "X-v1", "steps": "9", "d4rl": False}
 
 
 def test_files_of_the_papers_27_tasks(script):
@@ -171,8 +171,11 @@ def test_door_demo_ships_with_the_project(script, tmp_path, monkeypatch):
         script.find_dataset("door-demo")
 
 
-@pytest.mark.parametrize("task", ["Hopper-v4", "DOOR-DEMO", "Pendulum-v17", "door-human-v2"])
-def test_an_unknown_task_gets_the_list_of_what_there_is(script, task):
-    problem = f"--env-id '{task}': give --dataset-path, or one of door-demo, .*relocate-expert-v1"
+def test_a_typo_gets_the_nearest_names(script):
+    """And how to list all; an environment of one's own, the option for its data."""
+    problem = "--env-id door-humam: no task of D4RL's; the nearest are door-human-v.*task_files"
     with pytest.raises(script.InputError, match=problem):
-        script.find_dataset(task)
+        script.find_dataset("door-humam")
+    for task in ("Hopper-v4", "door-human-v2"):
+        with pytest.raises(script.InputError, match="--env-id .* data of your own need --dataset"):
+            script.find_dataset(task)

@@ -167,7 +167,7 @@ def test_act_gives_the_environments_units(script):
     assert np.abs(inside).max() > 0.9
 
 
-@pytest.mark.parametrize("spread, low, high", [(1.0, 1.0, 3.5), (1e-3, 4.0, 5.0)])
+@pytest.mark.parametrize("spread, low, high", [(1.0, 0.3, 3.5), (1e-3, 4.0, 5.0)])
 def test_uwacs_choice_has_the_noise_of_literal_passes(spread, low, high, monkeypatch):
     """Seen in the mean rank of the chosen one of ten candidates, by Q1 without noise: 0 is a greedy
     choice, 4.5 a random one, as of candidates that lie close together under spectral norm."""
