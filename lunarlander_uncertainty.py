@@ -357,14 +357,14 @@ def cut(expert: dict[str, np.ndarray], clip: str) -> tuple[dict, dict, np.ndarra
 
 def draw(clip: str, obs: np.ndarray, sky: list[np.ndarray], groups: dict[str, Tensor]) -> Figure:
     """Training states (n, D), log10 Var[Q] over the sky, and its histogram by groups (S, n)."""
-    figure = Figure(figsize=(10, 3.2), layout="constrained")
+    figure = Figure(figsize=(12, 3.6), layout="constrained")
     data, variance, histogram = figure.subplots(1, 3)
     _, _, _, counts = data.hist2d(obs[:, 0], obs[:, 1], 50, range=SKY, norm="log")
-    figure.colorbar(counts, ax=data)
+    figure.colorbar(counts, ax=data, label="states")
     data.set(title=f"training states, clip {clip}", xlabel="x", ylabel="y")
     colours = variance.pcolormesh(*sky)
-    figure.colorbar(colours, ax=variance)
-    variance.set(title=r"$\log_{10}$ Var[Q]", xlabel="x", ylabel="y")
+    figure.colorbar(colours, ax=variance, label=r"$\log_{10}$ Var[Q]")
+    variance.set(title="Var[Q], other dimensions at their mean", xlabel="x", ylabel="y")
     for axes in (data, variance):
         edge = axes.axvline(0.1) if clip == "left" else axes.axhline(0.8)  # of what was cut out
         edge.set(color="#D55E00", linestyle="--")
@@ -406,7 +406,7 @@ def study(expert: dict[str, np.ndarray], clip: str, args: Args) -> tuple[dict, F
         "auroc_distance": auroc(*distances.values()),  # to the nearest training state
         "metrics": {name: values.tolist() for name, values in metrics.items()},
     }
-    # Over the sky, what is not x or y is the training data's mean.
+    # Over the sky, the other six dimensions are fixed at their training mean.
     x, y = np.meshgrid(np.linspace(*SKY[0]), np.linspace(*SKY[1]))  # (50, 50)
     sky = np.tile(seen.mean, (*x.shape, 1))
     sky[:, :, 0] = x
@@ -421,7 +421,9 @@ def main(args: Args, expert: dict[str, np.ndarray] | None = None) -> dict:
     it returns; or on an earlier run's expert, dict(np.load("RUN/expert.npz")). Raises InputError,
     FloatingPointError where training diverges, OSError where a file cannot be written."""
     start = time.perf_counter()
-    run = Path(args.run_dir or f"runs/lunarlander__{datetime.now():%Y-%m-%d_%H%M%S}")
+    run = Path(args.run_dir or f"runs/lunarlander__{datetime.now():%Y-%m-%d_%H-%M-%S-%f}")
+    if run.exists():
+        raise InputError(f"--run-dir {run} exists: choose another")
     run.mkdir(parents=True)
     if expert is None:
         expert = train_expert(args)
@@ -438,9 +440,11 @@ def main(args: Args, expert: dict[str, np.ndarray] | None = None) -> dict:
         numbers, figure = study(expert, clip, args)
         figure.savefig(run / f"{clip}.png", dpi=100)
         result["clips"][clip] = numbers
-        for name in ("auroc_variance", "auroc_distance"):
-            values = numbers[name]
-            print(f"clip {clip}, {name}: {np.mean(values):.3f}, of seeds {np.round(values, 3)}")
+        of_variance, (of_distance,) = numbers["auroc_variance"], numbers["auroc_distance"]
+        print(
+            f"clip {clip}: AUROC of removed states by Var[Q] {np.mean(of_variance):.3f} (agents"
+            f" {np.round(of_variance, 3)}), by distance to the training states {of_distance:.3f}"
+        )
         result["seconds"] = time.perf_counter() - start
         (run / "result.json").write_text(json.dumps(result, indent=2))
     return result

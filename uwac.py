@@ -531,8 +531,11 @@ SECONDS = 20  # until a server that says nothing is given up
 
 
 def env_spec(env_id: str) -> tuple[str, int | None, float, float]:
-    """A row of ENVIRONMENTS; of another environment than D4RL's, one whose score is the return."""
-    return ENVIRONMENTS.get(env_id.split("-")[0], (env_id, None, 0, 100))
+    """A row of ENVIRONMENTS; for no task of D4RL's, one whose score is the return."""
+    files = task_files()
+    if env_id in files or f"{env_id}-v0" in files:
+        return ENVIRONMENTS[env_id.split("-")[0]]
+    return env_id, None, 0, 100
 
 
 def normalized_score(env_id: str, returns: np.ndarray) -> np.ndarray:
@@ -704,7 +707,7 @@ def read_file(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str, str | 
     metadata. Raises InputError."""
     names = ["observations", "actions", "rewards", "terminals"]
     damage = (OSError, KeyError, ValueError, RuntimeError)
-    with input_errors(f"{path}: not HDF5 in D4RL's format", *damage), h5py.File(path) as file:
+    with input_errors(f"{path}: cannot be read as D4RL's HDF5", *damage), h5py.File(path) as file:
         if "timeouts" in file:
             names.append("timeouts")
         arrays = {name: file[name][()] for name in names}
