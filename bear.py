@@ -91,7 +91,7 @@ class Args:
     batch_size: PositiveInt = 256  # B, transitions in a mini-batch (BEAR code)
     gamma: Probability = 0.99  # discount per step (BEAR code)
     tau: Probability = 0.005  # rate of the Polyak targets (BEAR code)
-    lmbda: Probability = 0.75  # lambda, share of the smaller target critic in a target (BEAR code)
+    lmbda: Probability = 0.75  # weight of min(Q1, Q2) in a target, the max has the rest (BEAR code)
     num_candidates: PositiveInt = 10  # N, Algorithm 1's p: a target takes the best of them (BEAR)
     num_mmd_samples: PositiveInt = 10  # M, Algorithm 1's n: actions per state for MMD (paper)
     mmd_kernel: Literal["auto", "gaussian", "laplacian"] = "auto"  # auto: by the task
@@ -105,7 +105,7 @@ class Args:
     # Length, files, evaluation and logging
     total_steps: PositiveInt = 500_000  # updates (D4RL's evaluation protocol)
     dataset_path: str | None = None  # file in D4RL's format; then env_id may be any Gymnasium id
-    resume: str | None = None  # run folder to go on with; what is not given stays as it was
+    resume: str | None = None  # run folder to go on with; arguments not given keep its values
     exp_name: str | None = None  # in the name of the run's folder, where the script's name is else
     run_dir: str | None = None  # folder of results; None: runs/ENV__NAME__SEED__DATE-TIME
     eval_every: PositiveInt = 5_000  # updates between evaluations, with a checkpoint each (CORL)
@@ -157,7 +157,8 @@ class MLP(nn.Module):
 
 
 def concat(obs: Tensor, x: Tensor) -> Tensor:
-    """[obs, x]: (S, B, D + E) for x (S, B, E); (S, B * N, D + E) for N a state, x (S, B, N, E)."""
+    """[obs, x]: (S, B, D + E) for x (S, B, E); for x (S, B, N, E), where each state is repeated for
+    its N rows, (S, B * N, D + E)."""
     if x.dim() == 4:
         obs = obs.repeat_interleave(x.shape[2], dim=1)
         x = x.flatten(1, 2)
@@ -242,12 +243,12 @@ class Agent(nn.Module):
     def __init__(self, args: Args, obs_dim: int, action_dim: int, low=-1.0, high=1.0):
         super().__init__()
         self.args = args
-        # Line 1: actor, critics and their targets; the VAE is for line 10.
         self.dims = (obs_dim, action_dim)
         # Inside, actions are in [-1, 1]; the environment's are action * scale + offset.
         ones = torch.ones(action_dim)
         self.register_buffer("action_scale", ones * torch.as_tensor((high - low) / 2))
         self.register_buffer("action_offset", ones * torch.as_tensor((high + low) / 2))
+        # Line 1: actor, critics and their targets; the VAE is for line 10.
         self.actor = Actor(args.num_seeds, obs_dim, action_dim)
         self.critic = Critic(args.num_seeds, obs_dim, action_dim)
         self.target_actor = copy.deepcopy(self.actor)
@@ -263,7 +264,7 @@ class Agent(nn.Module):
         }
 
     def minimize(self, loss: Tensor, name: str) -> None:
-        """A step on the losses (S,). The seeds share no weight, so that none feels another."""
+        """A step on the losses (S,). Seeds share no parameters, so their losses may be summed."""
         optimizer = self.optimizers[name]
         optimizer.zero_grad()
         loss.sum().backward(inputs=optimizer.param_groups[0]["params"])
@@ -307,7 +308,7 @@ def update(agent: Agent, data: list[Tensor], step: int | Tensor, args: Args) -> 
     with torch.no_grad():
         # Line 5: candidate actions of the target actor.
         candidates = agent.target_actor.sample(next_obs, args.num_candidates).tanh()  # (S, B, N, A)
-        # Line 6: the best of them under the lambda-mixture of the target critics.
+        # Line 6: the best of them, by soft clipped double-Q of the target critics.
         q1, q2 = agent.target_critic(next_obs, candidates)  # (S, B, N) each
         mixture = args.lmbda * torch.minimum(q1, q2) + (1 - args.lmbda) * torch.maximum(q1, q2)
         y = mixture.amax(-1)  # (S, B)
@@ -317,7 +318,7 @@ def update(agent: Agent, data: list[Tensor], step: int | Tensor, args: Args) -> 
     critic_loss = (q - target_q).square().sum(0).mean(1)
     agent.minimize(critic_loss, "critic")
 
-    # Line 10: actions of the actor and of the data, before the tanh.
+    # Line 10: samples of the actor and of the behaviour VAE, before the tanh.
     actor_samples = agent.actor.sample(obs, args.num_mmd_samples)  # (S, B, M, A)
     with torch.no_grad():
         vae_samples = agent.vae.sample(obs, args.num_mmd_samples)  # (S, B, M, A)

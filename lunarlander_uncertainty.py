@@ -5,7 +5,7 @@
 #     "tyro==1.0.17", "tqdm==4.70.1", "matplotlib==3.11.2",
 # ]
 # ///
-"""Does dropout variance find what the data lacks? Section 5.1 of the UWAC paper.
+"""Does dropout variance detect out-of-distribution states? Section 5.1 of the UWAC paper.
 
 Wu et al., "Uncertainty Weighted Actor-Critic for Offline Reinforcement Learning" (ICML 2021): the
 last 100,000 steps of an expert lander (AWR) are the data; a part of the sky is cut out of them; and
@@ -73,7 +73,7 @@ class Args:
     batch_size: PositiveInt = 256  # B, transitions in a mini-batch (BEAR code)
     gamma: Probability = 0.99  # discount a step (BEAR code)
     tau: Probability = 0.005  # rate of the Polyak targets (BEAR code)
-    lmbda: Probability = 0.75  # lambda, share of the smaller target critic in a target (BEAR code)
+    lmbda: Probability = 0.75  # weight of min(Q1, Q2) in a target, the max has the rest (BEAR code)
     num_candidates: PositiveInt = 10  # N, Algorithm 1's p: a target takes the best of them (BEAR)
     actor_lr: NonNegativeFloat = 1e-4  # learning rate of the actor (BEAR code)
     critic_lr: NonNegativeFloat = 1e-3  # of the critics (BEAR code: 3e-4, for far more updates)
@@ -107,7 +107,8 @@ class MLP(nn.Module):
 
 
 def concat(obs: Tensor, x: Tensor) -> Tensor:
-    """[obs, x]: (S, B, D + E) for x (S, B, E); (S, B * N, D + E) for N a state, x (S, B, N, E)."""
+    """[obs, x]: (S, B, D + E) for x (S, B, E); for x (S, B, N, E), where each state is repeated for
+    its N rows, (S, B * N, D + E)."""
     if x.dim() == 4:
         obs = obs.repeat_interleave(x.shape[2], dim=1)
         x = x.flatten(1, 2)
@@ -142,8 +143,8 @@ def analytic_dropout_variance(critic: Critic, obs: Tensor, action: Tensor, p: fl
     density = torch.exp(-0.5 * t.square()) / (2 * torch.pi) ** 0.5
     mean = z * slope + std * density  # E[h2]
     mean_square = z * mean + std.square() * slope  # E[h2^2]
-    # The first masks move all h2 together, along their slopes; what these miss, and the second
-    # masks, move each h2 by itself.
+    # The first mask perturbs all units jointly (linearized); the second mask and the residual
+    # perturb each unit independently.
     together = r * (h1 * ((w3 * slope) @ w2.mT)).square().sum(-1)
     by_itself = (1 + r) * mean_square - mean.square() - (slope * std).square()
     variance = (together + (w3.square() * by_itself).sum(-1)).clamp(min=0)
@@ -166,7 +167,7 @@ class Agent(nn.Module):
         }
 
     def minimize(self, loss: Tensor, name: str) -> None:
-        """A step on the losses (S,). The seeds share no weight, so that none feels another."""
+        """A step on the losses (S,). Seeds share no parameters, so their losses may be summed."""
         optimizer = self.optimizers[name]
         optimizer.zero_grad()
         loss.sum().backward(inputs=optimizer.param_groups[0]["params"])
@@ -193,7 +194,7 @@ def update(agent: Agent, data: list[Tensor], args: Args) -> dict[str, Tensor]:
         # Line 5: candidate actions of the target actor.
         policy = OneHotCategorical(logits=agent.target_actor(next_obs))
         candidates = policy.sample((args.num_candidates,)).movedim(0, 2)  # (S, B, N, A)
-        # Line 6: the best of them under the lambda-mixture of the target critics.
+        # Line 6: the best of them, by soft clipped double-Q of the target critics.
         q1, q2 = agent.target_critic(next_obs, candidates)  # (S, B, N) each
         mixture = args.lmbda * torch.minimum(q1, q2) + (1 - args.lmbda) * torch.maximum(q1, q2)
         y, best = mixture.max(-1)  # (S, B)

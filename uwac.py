@@ -6,7 +6,7 @@
 #     "tqdm==4.70.1", "tensorboard==2.21.0",
 # ]
 # ///
-"""UWAC: offline reinforcement learning that trusts a backup as far as the critic is certain of it.
+"""UWAC: offline reinforcement learning that down-weights backups whose target is uncertain.
 
 Wu et al., "Uncertainty Weighted Actor-Critic for Offline Reinforcement Learning" (ICML 2021): BEAR
 (bear.py) with weights beta / Var[Q] in both losses, Var[Q] being the critics' variance under
@@ -103,7 +103,7 @@ class Args:
     batch_size: PositiveInt = 256  # B, transitions in a mini-batch (BEAR code)
     gamma: Probability = 0.99  # discount per step (BEAR code)
     tau: Probability = 0.005  # rate of the Polyak targets (BEAR code)
-    lmbda: Probability = 0.75  # lambda, share of the smaller target critic in a target (BEAR code)
+    lmbda: Probability = 0.75  # weight of min(Q1, Q2) in a target, the max has the rest (BEAR code)
     num_candidates: PositiveInt = 10  # N, Algorithm 1's p: a target takes the best of them (BEAR)
     num_mmd_samples: PositiveInt = 10  # M, Algorithm 1's n: actions per state for MMD (paper)
     mmd_kernel: Literal["auto", "gaussian", "laplacian"] = "auto"  # auto: by the task
@@ -117,7 +117,7 @@ class Args:
     # Length, files, evaluation and logging
     total_steps: PositiveInt = 500_000  # updates (D4RL's evaluation protocol)
     dataset_path: str | None = None  # file in D4RL's format; then env_id may be any Gymnasium id
-    resume: str | None = None  # run folder to go on with; what is not given stays as it was
+    resume: str | None = None  # run folder to go on with; arguments not given keep its values
     exp_name: str | None = None  # in the name of the run's folder, where the script's name is else
     run_dir: str | None = None  # folder of results; None: runs/ENV__NAME__SEED__DATE-TIME
     eval_every: PositiveInt = 5_000  # updates between evaluations, with a checkpoint each (CORL)
@@ -173,7 +173,8 @@ class MLP(nn.Module):
 
 
 def concat(obs: Tensor, x: Tensor) -> Tensor:
-    """[obs, x]: (S, B, D + E) for x (S, B, E); (S, B * N, D + E) for N a state, x (S, B, N, E)."""
+    """[obs, x]: (S, B, D + E) for x (S, B, E); for x (S, B, N, E), where each state is repeated for
+    its N rows, (S, B * N, D + E)."""
     if x.dim() == 4:
         obs = obs.repeat_interleave(x.shape[2], dim=1)
         x = x.flatten(1, 2)
@@ -280,8 +281,8 @@ def mmd(x: Tensor, y: Tensor, kernel: str, sigma: float) -> Tensor:
 def mc_dropout_variance(critic: Critic, obs: Tensor, action: Tensor, p: float, T: int) -> Tensor:
     """Sample variance of Q1 and Q2 over T passes under dropout of rate p (paper, section 4.1): obs
     (S, B, D), action (S, B, A) -> (2, S, B). A pass draws one mask per layer for the whole batch,
-    as for one network: the expectation is that of a mask for each row, and the noise is common to
-    all states, so that it blurs their order less."""
+    as it samples one network. The expectation is that of per-sample masks, but the errors are
+    shared by all states, so their ranking is less noisy."""
     first, second, last = critic.layers
     w2, b2, w3 = second.weight, second.bias, last.weight.mT
     h1 = first(concat(obs, action)).relu_()  # (2, S, B, H), the same in all passes
@@ -311,8 +312,8 @@ def analytic_dropout_variance(critic: Critic, obs: Tensor, action: Tensor, p: fl
     density = torch.exp(-0.5 * t.square()) / (2 * torch.pi) ** 0.5
     mean = z * slope + std * density  # E[h2]
     mean_square = z * mean + std.square() * slope  # E[h2^2]
-    # The first masks move all h2 together, along their slopes; what these miss, and the second
-    # masks, move each h2 by itself.
+    # The first mask perturbs all units jointly (linearized); the second mask and the residual
+    # perturb each unit independently.
     together = r * (h1 * ((w3 * slope) @ w2.mT)).square().sum(-1)
     by_itself = (1 + r) * mean_square - mean.square() - (slope * std).square()
     variance = (together + (w3.square() * by_itself).sum(-1)).clamp(min=0)
@@ -341,12 +342,12 @@ class Agent(nn.Module):
     def __init__(self, args: Args, obs_dim: int, action_dim: int, low=-1.0, high=1.0):
         super().__init__()
         self.args = args
-        # Line 1: actor, critics with dropout and their targets; the VAE is for line 10.
         self.dims = (obs_dim, action_dim)
         # Inside, actions are in [-1, 1]; the environment's are action * scale + offset.
         ones = torch.ones(action_dim)
         self.register_buffer("action_scale", ones * torch.as_tensor((high - low) / 2))
         self.register_buffer("action_offset", ones * torch.as_tensor((high + low) / 2))
+        # Line 1: actor, critics with dropout and their targets; the VAE is for line 10.
         self.actor = Actor(args.num_seeds, obs_dim, action_dim)
         self.critic = Critic(args.num_seeds, obs_dim, action_dim, args.spectral_norm)
         self.target_actor = copy.deepcopy(self.actor)
@@ -362,7 +363,7 @@ class Agent(nn.Module):
         }
 
     def minimize(self, loss: Tensor, name: str) -> None:
-        """A step on the losses (S,). The seeds share no weight, so that none feels another."""
+        """A step on the losses (S,). Seeds share no parameters, so their losses may be summed."""
         optimizer = self.optimizers[name]
         optimizer.zero_grad()
         loss.sum().backward(inputs=optimizer.param_groups[0]["params"])
@@ -377,8 +378,8 @@ class Agent(nn.Module):
 
     def q_values(self, critic: Critic, obs: Tensor, action: Tensor, noise: bool) -> Tensor:
         """Q1 and Q2, shapes as Critic.forward. With `noise` they are what the authors' code takes:
-        means of T stochastic passes with masks of their own for every row. The passes are not made:
-        such a mean is nearly normal, with mean Q and variance Var[Q] / T."""
+        means of T stochastic passes with per-sample masks. The passes are not made: such a mean is
+        nearly normal, with mean Q and variance Var[Q] / T."""
         q = critic(obs, action)
         if not noise or self.args.dropout == 0:
             return q
@@ -427,13 +428,13 @@ def update(agent: Agent, data: list[Tensor], step: int | Tensor, args: Args) -> 
     with torch.no_grad():
         # Line 5: candidate actions of the target actor.
         candidates = agent.target_actor.sample(next_obs, args.num_candidates).tanh()  # (S, B, N, A)
-        # Line 6: the best of them under the lambda-mixture of the target critics.
+        # Line 6: the best of them, by soft clipped double-Q of the target critics.
         target_critic = agent.target_critic
         q1, q2 = agent.q_values(target_critic, next_obs, candidates, args.q_noise)  # (S, B, N) each
         mixture = args.lmbda * torch.minimum(q1, q2) + (1 - args.lmbda) * torch.maximum(q1, q2)
         y, best = mixture.max(-1)  # (S, B)
         target_q = reward + args.gamma * (1 - done) * y
-        # Line 7: as the variance of y, Var[Q1] + Var[Q2] at the action that attains the maximum.
+        # Line 7: as a proxy for Var[y], Var[Q1] + Var[Q2] at the action that attains the maximum.
         best_action = candidates.take_along_dim(best[:, :, None, None], dim=2).squeeze(2)
         var_y = agent.uncertainty(target_critic, next_obs, best_action)  # (S, B)
         weight = uncertainty_weight(var_y, args)
@@ -442,7 +443,7 @@ def update(agent: Agent, data: list[Tensor], step: int | Tensor, args: Args) -> 
     critic_loss = (weight * (q - target_q).square()).sum(0).mean(1)
     agent.minimize(critic_loss, "critic")
 
-    # Line 10: actions of the actor and of the data, before the tanh.
+    # Line 10: samples of the actor and of the behaviour VAE, before the tanh.
     actor_samples = agent.actor.sample(obs, args.num_mmd_samples)  # (S, B, M, A)
     with torch.no_grad():
         vae_samples = agent.vae.sample(obs, args.num_mmd_samples)  # (S, B, M, A)
