@@ -390,8 +390,8 @@ class Agent(nn.Module):
     def act(
         self, obs: np.ndarray, num_candidates: int = 100, deterministic: bool = False
     ) -> np.ndarray:
-        """Each seed's actions in the environment's units, the best by Q1 of `num_candidates` samples
-        of its actor (paper, section 5.5), or its mean action: obs (D,) -> (S, A); (B, D), or
+        """Each seed's actions, in the environment's units: the best by Q1 of `num_candidates`
+        samples of its actor (paper, section 5.5), or its mean. obs (D,) -> (S, A); obs (B, D), or
         (S, B, D) of each seed's own -> (S, B, A)."""
         if obs.ndim == 1:
             return self.act(obs[None], num_candidates, deterministic)[:, 0]
