@@ -7,7 +7,7 @@
     python benchmark/make_dataset.py --minari D4RL/door/human-v2             # convert
 
 Sets lie in D4RL's cache folder as TASK-KIND-rebuilt.hdf5, with `metadata` on what made them. One of
-the same name is replaced. Episode i of a roll-out, from 0 on, begins with `reset(seed=seed + i)` in
+the same name is replaced only with --force. Episode i of a roll-out, from 0 on, begins with `reset(seed=seed + i)` in
 uwac.py's environment, `seed` being in `metadata`: its actions replay it exactly. SAC is Haarnoja et
 al.'s second version (2018b). Shapes: n steps, N environments, B batch, D observation size, A action
 size; as in uwac.py, networks have a leading 1 (seed), and critics a 2 before it.
@@ -24,6 +24,8 @@ import tempfile
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
+from pickle import UnpicklingError
+from zipfile import BadZipFile
 
 import gymnasium as gym
 import h5py
@@ -54,6 +56,7 @@ class Args:
     steps: int = 1_000_000  # of each set (D4RL; its pen sets have 500,000)
     folder: Path = Path(os.environ.get("D4RL_DATASET_DIR") or "~/.d4rl/datasets")  # sets, trainings
     out: Path | None = None  # file of a set, instead of one with its own name in --folder
+    force: bool = False  # replace a set of the same name
     seed: int = 0  # of networks, actions and episodes
     train_steps: int = 1_000_000  # SAC: environment steps, an update each
     learning_starts: int = 5_000  # SAC: steps before the first update (CleanRL)
@@ -98,7 +101,8 @@ def sample(actor: uwac.Actor, obs: np.ndarray) -> np.ndarray:
 
 def load_run(run: Path) -> tuple:
     """The first seed of a run of bear.py or uwac.py, for `load_policy`. Raises InputError."""
-    with input_errors(f"--policy {run}: no run with a result.json and a checkpoint.pt"):
+    damage = (OSError, ValueError, KeyError, IndexError)
+    with input_errors(f"--policy {run}: no run with a result.json and a checkpoint.pt", *damage):
         result = json.loads((run / "result.json").read_text())
         script = result["algorithm"]
         agent, saved = {"bear": bear, "uwac": uwac}[script].load_checkpoint(run)
@@ -123,7 +127,8 @@ def load_policy(word: str, seed: int) -> tuple:
         return functools.partial(sample, actor), gym_ids[word], f"{word}, SAC before training"
     shipped = {file.stem: file for file in POLICIES.glob("*.npz")}
     names = ", ".join([*sorted(shipped), "TASK-random"])
-    with input_errors(f"--policy {word}: neither a run nor a policy; shipped: {names}"):
+    damage = (OSError, ValueError, KeyError, RuntimeError, BadZipFile)
+    with input_errors(f"--policy {word}: neither a run nor a policy; shipped: {names}", *damage):
         file = np.load(shipped.get(word, word), allow_pickle=False)
         gym_id, step = str(file["env"]), int(file["step"])
         actor = uwac.Actor(1, *dimensions(gym_id))
@@ -167,7 +172,7 @@ def roll_out(act, gym_id: str, steps: int, seed: int) -> dict:
     their ends, short ones would come too often); the last one is cut off."""
     envs = [make_env(gym_id) for _ in range(16)]  # that share the cost of a call of `act`
     episodes, done = [], 0
-    with tqdm(total=steps, unit="steps", desc=gym_id, disable=None) as bar:
+    with tqdm(total=steps, unit="steps", desc=gym_id) as bar:
         while done < steps:
             first = seed + len(episodes)
             for episode in play(act, envs, range(first, first + len(envs))):
@@ -254,7 +259,9 @@ def train(args: Args, folder: Path) -> tuple[list[Tensor], dict[str, int]]:
     checkpoint = folder / "checkpoint.pt"
     folder.mkdir(parents=True, exist_ok=True)
     if checkpoint.exists():
-        with input_errors(f"{checkpoint}: not a checkpoint of this training; see --folder"):
+        damage = (OSError, EOFError, UnpicklingError, RuntimeError, KeyError, TypeError, ValueError)
+        problem = f"{checkpoint}: not a checkpoint of this training; see --folder"
+        with input_errors(problem, *damage):
             state = torch.load(checkpoint, weights_only=True)
             agent.load_state_dict(state["agent"])
             agent.adam.load_state_dict(state["adam"])
@@ -306,9 +313,16 @@ def choose(history: list) -> dict[str, int]:
     return {"medium": medium, "expert": expert}
 
 
-def write_set(args: Args, name: str, arrays: dict, gym_id: str, policy: str) -> Path:
-    """A file in D4RL's format, renamed when whole, with `metadata` on how it was made."""
+def new_file(args: Args, name: str) -> Path:
+    """Where a set is to lie. Raises InputError where one is already, before the work is done."""
     path = (args.out or args.folder / f"{name}.hdf5").expanduser()
+    if path.exists() and not args.force:
+        raise InputError(f"{path} exists: give --force to replace it, or another --out or --folder")
+    return path
+
+
+def write_set(args: Args, path: Path, arrays: dict, gym_id: str, policy: str) -> Path:
+    """A file in D4RL's format, renamed when whole, with `metadata` on how it was made."""
     path.parent.mkdir(parents=True, exist_ok=True)
     packages = ("gymnasium", "gymnasium-robotics", "mujoco", "numpy", "torch")
     returns = returns_of(arrays)
@@ -332,7 +346,8 @@ def write_set(args: Args, name: str, arrays: dict, gym_id: str, policy: str) -> 
     aside = path.with_name(f"{path.name}.tmp")
     aside.write_bytes(content.getbuffer())
     aside.replace(path)
-    print(f"{path}: {len(returns)} episodes, mean return {returns.mean():.1f}; {policy}")
+    size = f"{len(arrays['rewards'])} steps, {path.stat().st_size / 1e6:.1f} MB"
+    print(f"{path}: {len(returns)} episodes, {size}, mean return {returns.mean():.1f}")
     return path
 
 
@@ -343,29 +358,35 @@ def from_policies(args: Args) -> Path:
     if len(set(gym_ids)) > 1:
         raise InputError(f"--policy {' '.join(words)}: made for {' and '.join(gym_ids)}")
     gym_id, task = gym_ids[0], TASKS[gym_ids[0]]
+    names = [Path(word).resolve().name.removesuffix(".npz") for word in words]
+    kinds = [name.removeprefix(f"{task}-") for name in names]
+    path = new_file(args, f"{task}-{'-'.join(kinds)}-rebuilt")
     torch.manual_seed(args.seed)
     parts, episodes = [], 0
     for i, act in enumerate(policies):
         share = args.steps * (i + 1) // len(words) - args.steps * i // len(words)
         parts.append(roll_out(act, gym_id, share, args.seed + episodes))
         episodes += len(returns_of(parts[-1]))
-    names = [Path(word).resolve().name.removesuffix(".npz") for word in words]
-    kinds = [name.removeprefix(f"{task}-") for name in names]
-    name, policy = "-".join(kinds), f"samples of {', then of '.join(abouts)}"
-    return write_set(args, f"{task}-{name}-rebuilt", join(parts), gym_id, policy)
+    policy = f"samples of {', then of '.join(abouts)}"
+    return write_set(args, path, join(parts), gym_id, policy)
 
 
 def from_training(args: Args) -> None:
     """D4RL's five kinds, of one training of SAC."""
     task = TASKS[args.env]
     folder = args.folder.expanduser() / "training" / f"{task}-{args.seed}"
+    if not folder.exists():  # else a training that was killed goes on, and some sets may be there
+        for kind in ("random", "medium", "expert", "medium-expert", "medium-replay"):
+            new_file(args, f"{task}-{kind}-rebuilt")
+    args = replace(args, force=True)
     replay, steps = train(args, folder)
     for kind, step in steps.items():
         (folder / f"{task}-{kind}.npz").write_bytes((folder / f"{step}.npz").read_bytes())
     obs, action, reward, _, terminal, timeout = (x[: steps["medium"]] for x in replay)
     seen = to_arrays((obs, action, reward, terminal, timeout))
     policy = f"replay buffer of the first {steps['medium']} steps of SAC"
-    write_set(args, f"{task}-medium-replay-rebuilt", seen, args.env, policy)
+    path = new_file(args, f"{task}-medium-replay-rebuilt")
+    write_set(args, path, seen, args.env, policy)
     medium, expert = (str(folder / f"{task}-{kind}.npz") for kind in steps)
     torch.set_float32_matmul_precision("highest")  # so that --policy gives the same numbers
     for words in ((f"{task}-random",), (medium,), (expert,), (medium, expert)):
@@ -393,21 +414,24 @@ def from_demonstrations(args: Args) -> Path:
     """As D4RL made its cloned sets: half roll-outs, then the demonstrations over and over
     (hand_dapg_combined.py there). Raises InputError."""
     _, max_steps, *_ = ENVIRONMENTS[TASKS[args.env]]
+    path = new_file(args, f"{TASKS[args.env]}-cloned-rebuilt")
     arrays, _ = uwac.read_file(args.demos)
     uwac.to_transitions(arrays, *dimensions(args.env), max_steps, args.demos)  # checks them
-    with input_errors(f"--demos {args.demos}: not demonstrations in D4RL's format"):
+    with input_errors(f"--demos {args.demos}: not demonstrations in D4RL's format", KeyError):
         demos = to_arrays(arrays[name] for name in COLUMNS)
     act = functools.partial(sample, clone(demos, args))
     own = roll_out(act, args.env, args.steps // 2, args.seed)
     index = np.arange(args.steps - args.steps // 2) % len(demos["rewards"])
     both = join([own, to_arrays(array[index] for array in demos.values())])
     policy = f"samples of a clone, then the demonstrations in {args.demos.name} over and over"
-    return write_set(args, f"{TASKS[args.env]}-cloned-rebuilt", both, args.env, policy)
+    return write_set(args, path, both, args.env, policy)
 
 
 def from_minari(args: Args) -> Path:
     """A Minari data set of plain arrays, its episodes end to end. Raises InputError."""
-    with input_errors(f"--minari {args.minari}: cannot be converted"):
+    path = new_file(args, args.minari.replace("/", "-"))
+    refusals = (ImportError, OSError, ValueError, KeyError, TypeError)
+    with input_errors(f"--minari {args.minari}: cannot be converted", *refusals):
         import minari
 
         source = minari.load_dataset(args.minari, download=True)
@@ -416,7 +440,7 @@ def from_minari(args: Args) -> Path:
             ends = (e.terminations, e.truncations & ~e.terminations)
             episodes.append(to_arrays((e.observations[:-1], e.actions, e.rewards, *ends)))
         arrays, gym_id = join(episodes), source.env_spec.id
-    return write_set(args, args.minari.replace("/", "-"), arrays, gym_id, f"that of {args.minari}")
+    return write_set(args, path, arrays, gym_id, f"that of {args.minari}")
 
 
 def main(args: Args) -> Path | None:

@@ -1,5 +1,6 @@
 """benchmark/make_dataset.py: sets that replay and say what made them."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import h5py
@@ -200,3 +201,15 @@ def test_bad_input_is_one_line_and_leaves_nothing(words, message, tmp_path, monk
     assert line.startswith("error: ")
     assert message in line
     assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_set_is_replaced_only_with_force(tmp_path, capsys):
+    args = Args(policy=("hopper-random",), folder=tmp_path, steps=40)
+    path = make_dataset.main(args)
+    before = path.read_bytes()
+    assert "40 steps, 0.0 MB, mean return" in capsys.readouterr().out
+    with pytest.raises(uwac.InputError, match=f"{path} exists: give --force"):
+        make_dataset.main(replace(args, steps=20))
+    assert path.read_bytes() == before
+    make_dataset.main(replace(args, steps=20, force=True))
+    assert len(read(path)[0]["rewards"]) == 20
