@@ -26,42 +26,106 @@ def run_of(script, **changes):
     return script.main(short(script, num_seeds=2, **size, **changes))["history"][-1]
 
 
+def evaluation(run="run"):
+    """What evaluation.json holds: returns by policy and candidates."""
+    found = json.loads(Path(run, "evaluation.json").read_text())
+    return {(one["policy"], one["candidates"]): np.array(one["returns"]) for one in found}
+
+
 @pytest.mark.parametrize("script", [bear, uwac, ensembles], ids=["bear", "uwac", "ensembles"])
 def test_the_last_evaluation_again(script, monkeypatch, capsys):
     """With the run's seed and settings; of other candidates or another seed, other returns."""
     last = run_of(script, seed=3, eval_episodes=4)
     capsys.readouterr()
-    words = "run --episodes 4 --candidates 3 5 --seed"
+    words = "run --episodes 4 --candidates 3 5 --policies best sample --seed"
     assert command_line(evaluate, f"{words} 3", monkeypatch) == 0
-    found = json.loads(Path("run/evaluation.json").read_text())
-    assert found["step"] == 6 and found["args"]["candidates"] == [3, 5]
-    again = {num: np.array(one["returns"]) for num, one in found["candidates"].items()}
-    assert again["3"].mean(1).tolist() == last["return"]
-    assert np.mean(found["candidates"]["3"]["scores"], 1).tolist() == last["score"]
-    assert (again["3"] != again["5"]).all()
+    again = evaluation()
+    assert list(again) == [("best", 3), ("best", 5), ("sample", 1)]
+    assert again["best", 3].mean(1).tolist() == last["return"]
+    assert again["sample", 1].mean(1).tolist() == last["score_sample"]  # the score is the return
+    assert (again["best", 3] != again["best", 5]).all()
     lines = capsys.readouterr().out.splitlines()
-    policies = [(num, seed) for num in ("3", "5") for seed in (0, 1)]
-    for line, (num, seed) in zip(lines, policies, strict=True):
-        returns = again[num][seed]
-        name = script.__name__
-        start = f"Point-v0, {name}, seed {3 + seed}, 6 updates, 4 episodes, {num} candidates: "
-        error = returns.std(ddof=1) / 2  # the score is the return
-        means = f"score {returns.mean():.1f} ± {error:.1f}, return {returns.mean():.1f}"
-        assert line == start + means
+    for name, policy in (("best of 3", ("best", 3)), ("best of 5", ("best", 5))):
+        for agent in (0, 1):
+            returns = again[policy][agent]
+            start = f"Point-v0, {script.__name__}, 6 updates, agent {agent}, {name}, 4 episodes: "
+            error = returns.std(ddof=1) / 2
+            means = f"score {returns.mean():.1f} ± {error:.1f}, return {returns.mean():.1f}"
+            assert lines.pop(0) == start + means
     assert command_line(evaluate, f"{words} 4", monkeypatch) == 0
-    found = json.loads(Path("run/evaluation.json").read_text())
-    assert (found["candidates"]["3"]["returns"] != again["3"]).all()
+    assert (evaluation()["best", 3] != again["best", 3]).all()
 
 
-def test_lines_of_several_runs_are_told_apart(monkeypatch, capsys):
-    """Two runs of one script, whose lines are the same words: each stands under its folder."""
+def test_policies_of_known_networks(monkeypatch):
+    """The actor's mean is 0.5 with next to no spread, the VAE's action 1.5; Q1 is the sum of the
+    actions, whose largest candidate `greedy` takes."""
     run_of(uwac)
-    shutil.copytree("run", "other")
+    agent, _ = uwac.load_checkpoint("run")
+    with torch.no_grad():
+        for network in (agent.actor, agent.vae.decoder, agent.critic):
+            for parameter in network.parameters():
+                parameter.zero_()
+        agent.actor.layers[2].bias[..., :2] = 0.5
+        agent.actor.layers[2].bias[..., 2:] = -2
+        agent.vae.decoder.layers[2].bias.fill_(1.5)
+        agent.critic.layers[0].weight[..., 3:, :1] = 1
+        agent.critic.layers[0].bias.fill_(5)  # above 0 for every action
+        agent.critic.layers[1].weight[..., :1, :1] = 1
+        agent.critic.layers[2].weight[..., :1, :] = 1
+    obs = np.zeros((2, 40, 3))
+    actions = {}
+    for name in evaluate.POLICIES:
+        num = 50 if name in evaluate.CHOOSING else 1
+        actions[name] = evaluate.act(agent, name, obs, num)
+    assert all(action.shape == (2, 40, 2) for action in actions.values())
+    assert actions["mean"] == pytest.approx(np.tanh(0.5))
+    assert actions["vae"] == pytest.approx(np.tanh(1.5))
+    assert np.arctanh(actions["sample"]).std() == pytest.approx(np.exp(-2), rel=0.2)
+    assert np.arctanh(actions["sample"]).mean() == pytest.approx(0.5, abs=0.05)
+    torch.manual_seed(1)
+    greedy = evaluate.act(agent, "greedy", obs, 50)
+    torch.manual_seed(1)
+    candidates = agent.actor.sample(torch.zeros(2, 40, 3), 50).tanh().sum(-1)
+    assert greedy.sum(-1) == pytest.approx(candidates.max(2).values.numpy(force=True), abs=1e-6)
+    q1 = {name: action.sum(-1).mean() for name, action in actions.items()}
+    assert q1["sample"] < q1["best"] < q1["greedy"]  # the noise of passes: nearly as good
+
+
+def test_a_later_call_adds_to_what_is_there(monkeypatch, capsys):
+    """One record of each policy, number of episodes and update; a single episode has no error."""
+    run_of(uwac)
     capsys.readouterr()
-    assert command_line(evaluate, "run other --episodes 2", monkeypatch) == 0
-    first, *lines = capsys.readouterr().out.splitlines()
-    assert first == "run" and lines[2] == "other"  # a line for each of two seeds
-    assert lines[:2] == lines[3:]
+    assert command_line(evaluate, "run --episodes 2 --policies sample vae", monkeypatch) == 0
+    first = Path("run/evaluation.json").read_text()
+    assert command_line(evaluate, "run --episodes 2 --policies vae mean", monkeypatch) == 0
+    assert command_line(evaluate, "run --episodes 1 --policies mean", monkeypatch) == 0
+    *_, line = capsys.readouterr().out.splitlines()
+    assert "nan" not in line
+    found = json.loads(Path("run/evaluation.json").read_text())
+    policies = [(one["policy"], one["episodes"], one["step"]) for one in found]
+    assert policies == [("sample", 2, 6), ("vae", 2, 6), ("mean", 2, 6), ("mean", 1, 6)]
+    assert found[:2] == json.loads(first)
+    Path("run/evaluation.json").write_text('{"candidates": {}}')  # an earlier version's
+    assert command_line(evaluate, "run --episodes 1", monkeypatch) == 2
+    assert "move it away" in capsys.readouterr().err
+    assert Path("run/evaluation.json").read_text() == '{"candidates": {}}'
+
+
+def test_agents_of_runs_that_differ_in_the_seed_are_averaged(monkeypatch, capsys):
+    """Two runs of two agents and one of another discount: a mean of four, and one of two."""
+    for run, changes in (("a", {}), ("b", {"seed": 5}), ("c", {"gamma": 0.5})):
+        run_of(bear, run_dir=run, **changes)
+    capsys.readouterr()
+    words = "a b c --episodes 2 --policies vae --matmul-precision medium"
+    assert command_line(evaluate, words, monkeypatch) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if "agent" not in line] == ["a", "b", "c"]
+    means = [evaluation(run)["vae", 1].mean(1) for run in "abc"]
+    four = evaluate.mean_and_error(np.concatenate(means[:2]))
+    assert lines[-2] == f"a, b: VAE, 4 agents: score {four}"
+    assert lines[-1] == f"c: VAE, 2 agents: score {evaluate.mean_and_error(means[2])}"
+    assert evaluate.mean_and_error(np.array([1.0, 2.0, 6.0])) == "3.0 ± 1.5"
+    assert torch.get_float32_matmul_precision() == "medium"
 
 
 def test_a_film(monkeypatch):
@@ -83,6 +147,7 @@ def test_a_film(monkeypatch):
     ("run --episodes 0", "an episode"),
     ("run --candidates 0", "a candidate"),
     ("run --candidates", "a candidate"),
+    ("run --policies", "a policy"),
     ("unfinished", "unfinished: no run with a result.json and a checkpoint.pt (it was not eval"),
 ])  # fmt: skip
 def test_bad_input_is_one_line(words, message, monkeypatch, capsys):
