@@ -46,7 +46,7 @@ POLICIES = {  # and their names in print, with N
     "greedy": "greedy best of {}",
     "sample": "sample",
     "mean": "mean",
-    "vae": "VAE",
+    "vae": "VAE (behaviour cloning)",
 }
 CHOOSING = ("best", "greedy")  # policies that have N candidates
 OF_A_SEED = ("seed", "num_seeds", "run_dir", "resume", "dataset_path")  # not of an experiment

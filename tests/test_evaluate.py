@@ -122,8 +122,11 @@ def test_agents_of_runs_that_differ_in_the_seed_are_averaged(monkeypatch, capsys
     assert [line for line in lines if "agent" not in line] == ["a", "b", "c"]
     means = [evaluation(run)["vae", 1].mean(1) for run in "abc"]
     four = evaluate.mean_and_error(np.concatenate(means[:2]))
-    assert lines[-2] == f"a, b: VAE, 4 agents: score {four}"
-    assert lines[-1] == f"c: VAE, 2 agents: score {evaluate.mean_and_error(means[2])}"
+    assert lines[-2] == f"a, b: VAE (behaviour cloning), 4 agents: score {four}"
+    assert (
+        lines[-1]
+        == f"c: VAE (behaviour cloning), 2 agents: score {evaluate.mean_and_error(means[2])}"
+    )
     assert evaluate.mean_and_error(np.array([1.0, 2.0, 6.0])) == "3.0 ± 1.5"
     assert torch.get_float32_matmul_precision() == "medium"
 
