@@ -1,57 +1,69 @@
-"""Tables and figures from result files alone: those of benchmark/run.py, or folders of single runs.
+"""Tables and figures from result files alone: those of benchmark/run.py, or folders of runs.
 
     python benchmark/report.py
+    python benchmark/report.py --results runs                               # every run in runs/
     python benchmark/report.py --results runs/RUN runs/OTHER_RUN --metrics mmd alpha
 
-Seeds are averaged only where task, data, updates, warm-up, precision and the size of evaluations
-are the same. Scores are the last evaluation's and the mean of the last ten, never the best.
-Aggregates are Agarwal et al.'s (2021), with 95% intervals from 2,000 bootstrap samples of seeds,
-drawn for each task apart.
+Runs that differ in the seed alone are averaged; any other argument that differs is in the name of a
+row and a line, as in "UWAC, beta 2.5". Of a run and its copies at earlier updates the longest is
+shown. Where evaluate.py played policies (evaluation.json), there is a table and a figure of them.
 """
 
-import csv
 import json
 import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 import tyro
+from curves import draw_curves
+from published import others_scores
 from scipy.stats import bootstrap, trim_mean
-from style import COLOURS, new_figure, save
+from style import COLOURS, NAMES
+from who_plays import draw_policies, observations, policy_table, side_by_side
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import bear
 
-# Seeds that are averaged may differ in these arguments, the last four of which only old files have.
+# Runs of one method may differ in these arguments, the last five of which only old files have.
 OF_A_RUN = {"seed", "num_seeds", "run_dir", "resume", "total_steps", "dataset_path", "log_every"}
-OF_A_RUN |= {"checkpoint_every", "cuda_graph", "capture_video", "track"}
-LABELS = {"target_q": "mean Q target"}
-LEGEND = """
-"Last" is the score of the last evaluation, "last ten" the mean of the last ten, warm-up or not; ±
-is the standard deviation over seeds. Q target, mmd and weight (the critic's) are the last, hours a
-seed's wall time (in old files without evaluations), MB a run's largest memory. – does not apply.
-"""
+OF_A_RUN |= {"exp_name", "checkpoint_every", "cuda_graph", "capture_video", "track", "evaluate"}
+OF_THE_PROTOCOL = {"env_id", "warmup_steps", "matmul_precision", "eval_episodes", "eval_candidates"}
+SETTING = ["task", "data", "protocol"]  # what runs must share to be compared
+METHOD = [*SETTING, "method"]
+SCORES = ["score", "score_sample"]
+COLUMNS = {  # of a metric in the table of runs
+    "score": "score",
+    "score_sample": "sample",
+    "target_q": "Q target",
+    "mmd": "MMD",
+    "weight": "weight",
+    "ood_auroc": "AUROC",
+}
+DIGITS = {"MMD": 3, "weight": 3, "AUROC": 2, "hours": 2, "MB": 0}  # of others 1
+DIGITS |= dict.fromkeys(("P(improvement)", "P(improvement) low", "P(improvement) high"), 2)
+CAPTIONS = {
+    "runs": """**Runs.** A score is the mean of the last ten evaluations after the warm-up, or the
+last evaluation where fewer than ten lie after it ("evaluations" says 10 or 1): so in every table.
+"score" is of the best of N actions, "sample" of one sample of the actor; std is over seeds. Q
+target, MMD, weight (the critic's) and AUROC are the last. Hours of wall time are a seed's.""",
+    "beside": """**Beside others.** The paper's Tables 1 and 2, reruns that others published
+(`benchmark/paper/reruns.csv`), and our scores. "here: BC" is one sample of the runs' own VAE.""",
+    "aggregates": """**Over tasks.** Interquartile mean (IQM), and the probability that a seed
+scores more than one of BEAR's (Agarwal et al., 2021), with 95% intervals from 2,000 bootstrap
+samples of each task's seeds, where it has several.""",
+    "policies": """**Policies.** The error is the standard error over agents, or over the episodes
+of a single agent.""",
+}
 
 
 @dataclass
 class Args:
-    results: tuple[Path, ...] = (Path("runs/grid"),)  # folders of result files, or of single runs
-    metrics: tuple[str, ...] = ("target_q", "score")  # what the figures show, a panel each
+    results: tuple[Path, ...] = (Path("runs/grid"),)  # folders of result files, or of runs
+    metrics: tuple[str, ...] = ("target_q", *SCORES)  # what the figures show, a panel each
     folder: Path = Path("runs/report")  # for report.md, tables as CSV, figures as PNG and PDF
-
-
-class Setting(NamedTuple):
-    """What results must share to stand in one row, figure or mean."""
-
-    task: str  # the paper's name, which has no version
-    data: str  # its file, and its size: one with D4RL's name may hold less than D4RL's own
-    protocol: str  # updates, warm-up and, where they are not the default, precision and evaluations
-
-
-Cells = dict[Setting, dict[str, list[dict]]]  # setting -> method -> results, each of a seed or more
 
 
 def refuse(message: str) -> None:
@@ -59,126 +71,128 @@ def refuse(message: str) -> None:
     sys.exit(2)
 
 
-def setting_of(result: dict) -> Setting:
-    args, updates = result["args"], result["history"][-1]["step"]
-    task = re.sub(r"-v\d+$", "", args["env_id"])
-    data = f"{Path(result['data']['path']).name}, {result['transitions']:,} transitions"
-    protocol = f"{updates:,} updates, warm-up {args['warmup_steps']:,}"
-    precision = args.get("matmul_precision", "high")
-    if precision != "high":
-        protocol += f", {precision} precision"
-    for name in ("eval_episodes", "eval_candidates"):
+def read(file: Path) -> dict:
+    """A run, with what evaluate.py found of it."""
+    result = json.loads(file.read_text())
+    args, data, updates = result["args"], result["data"], result["history"][-1]["step"]
+    where = "within the warm-up of" if updates <= args["warmup_steps"] else "warm-up"
+    protocol = f"{updates:,} updates, {where} {args['warmup_steps']:,}"
+    for name in ("matmul_precision", "eval_episodes", "eval_candidates"):
         usual = getattr(bear.Args, name)
         if args.get(name, usual) != usual:
-            protocol += f", {name} {args[name]}"
-    return Setting(task, data, protocol)
+            protocol += f", {name.replace('_', ' ')} {args[name]}"
+    evaluation = file.parent / "evaluation.json"
+    policies = json.loads(evaluation.read_text()) if evaluation.exists() else []
+    size = f"{result['transitions']:,} transitions"
+    return {
+        "task": re.sub(r"-v\d+$", "", args["env_id"]),  # the paper's name, which has no version
+        "data": f"{Path(data['path']).name}, {size}, sha256 {data.get('sha256', 'unknown')[:8]}",
+        "protocol": protocol,
+        "name": result.get("method") or args.get("exp_name") or result["algorithm"],
+        "settings": {name: str(args[name]) for name in args if name not in OF_A_RUN},
+        "args": args,
+        "history": result["history"],
+        "MB": result.get("peak_mb"),
+        "hardware": result["hardware"],
+        "mean_reward": data.get("mean_reward"),
+        "policies": result.get("policies", policies),
+    }
 
 
-def check_together(old: dict, new: dict, file: Path) -> None:
-    """Ends the program where two results of one method and setting cannot be averaged."""
-    if old["data"].get("sha256") != new["data"].get("sha256"):
-        refuse(f"{file}: its data have another checksum than others' of this name and size")
-    updates = [[row["step"] for row in result["history"]] for result in (old, new)]
-    if updates[0] != updates[1]:
-        refuse(f"{file}: it was evaluated at other updates; report on such runs apart")
-    a, b = old["args"], new["args"]
-    for name in sorted(a.keys() & b.keys() - OF_A_RUN):
-        if a[name] != b[name]:
-            way_out = "report on such runs apart, or let run.py make and name them"
-            refuse(f"{file}: {name} {b[name]}, elsewhere {a[name]}; {way_out}")
-    if a["seed"] < b["seed"] + b["num_seeds"] and b["seed"] < a["seed"] + a["num_seeds"]:
-        refuse(f"{file}: its seed {b['seed']} is in another file, too; leave one of them out")
-
-
-def read(args: Args) -> Cells:
-    """All results, in the order of the paper's tasks and of COLOURS."""
-    cells: Cells = {}
-    for folder in args.results:
-        is_run = (folder / "result.json").exists()
-        for file in sorted(folder.glob("result.json" if is_run else "*.json")):
+def read_all(folders: tuple[Path, ...]) -> pd.DataFrame:
+    """A row for each run, in the order of the paper's tasks and of COLOURS."""
+    runs: dict[str, dict] = {}
+    for folder in folders:
+        files = [folder / "result.json"]
+        if not files[0].exists():
+            files = sorted([*folder.glob("*.json"), *folder.glob("*/result.json")])
+        for file in files:
             try:
-                result = json.loads(file.read_text())
-                setting = setting_of(result)
-                method = result.get("method", result["algorithm"])
+                new = read(file)
+                seeds = new["args"]["seed"], new["args"]["num_seeds"]
+                key = str([new["name"], new["data"], new["settings"], seeds])
             except (ValueError, KeyError, TypeError, IndexError) as error:
-                refuse(f"{file}: not a result ({type(error).__name__}: {error}); move it away")
-            results = cells.setdefault(setting, {}).setdefault(method, [])
-            for other in results:
-                check_together(other, result, file)
-            results.append(result)
-    if not cells:
-        refuse(f"no results in {', '.join(map(str, args.results))}; benchmark/run.py makes some")
-    order = {name: place for place, name in enumerate([*paper(), *COLOURS])}
-    ordered: Cells = {}
-    for setting in sorted(cells, key=lambda s: (order.get(s.task, 99), s)):
-        methods = sorted(cells[setting], key=lambda m: (order.get(m, 99), m))
-        ordered[setting] = {method: cells[setting][method] for method in methods}
-    return ordered
+                reason = f"{type(error).__name__}: {error}"
+                print(f"{file}: left out, not a result ({reason})", file=sys.stderr)
+                continue
+            old = runs.setdefault(key, new)
+            short, long = sorted((old, new), key=lambda run: len(run["history"]))
+            if short["history"] != long["history"][: len(short["history"])]:
+                message = "another has its arguments and seed; the longer counts"
+                print(f"{file}: {message}", file=sys.stderr)
+            runs[key] = long | {"policies": old["policies"] + new["policies"]}
+    if not runs:
+        refuse(f"no results in {', '.join(map(str, folders))}; benchmark/run.py makes some")
+    order = {name: place for place, name in enumerate([*others_scores().index, *COLOURS])}
+    rank = lambda run: (order.get(run["task"], 99), *(run[name] for name in SETTING))
+    ordered = sorted(runs.values(), key=lambda run: (rank(run), order.get(run["name"], 99)))
+    frame = pd.DataFrame(ordered)
+    frame["method"] = labels(frame)
+    return frame
 
 
-def paper() -> dict[str, dict[str, str]]:
-    """Task -> method -> score as printed, of the paper's Tables 1 and 2."""
-    rows = {}
-    for name in ("table1.csv", "table2.csv"):
-        with open(Path(__file__).parent / "paper" / name) as file:
-            rows |= {row["task"]: row for row in csv.DictReader(file)}
-    return rows
+def labels(runs: pd.DataFrame) -> pd.Series:
+    """Each run's method, with the arguments in which runs of its name differ in a setting."""
+    label = runs["name"].map(NAMES).fillna(runs["name"])
+    arguments = pd.DataFrame(list(runs["settings"])).drop(columns=OF_THE_PROTOCOL, errors="ignore")
+    setting = runs[SETTING].agg("; ".join, axis=1)
+    for _, group in arguments.groupby(runs["name"]):
+        for name in group:
+            if group[name].groupby(setting).nunique().max() > 1:
+                words = f", {name.replace('_', ' ')} " + group[name]
+                label[group.index] += words.fillna("")
+    return label
 
 
-def curve(results: list[dict], name: str) -> np.ndarray | None:
-    """A metric at every evaluation, (evaluations, seeds); None where the method has none."""
-    args = results[0]["args"]
-    no_variance = args.get("dropout") == 0 and "members" not in args
-    if name not in results[0]["history"][0] or (name == "ood_auroc" and no_variance):
-        return None
-    return np.concatenate([[row[name] for row in r["history"]] for r in results], axis=1)
+def evaluations(runs: pd.DataFrame) -> pd.DataFrame:
+    """A row for each run, evaluation and agent, with METHOD and all metrics."""
+    frames = []
+    for run in runs.to_dict("records"):
+        args = run["args"]
+        frame = pd.DataFrame(run["history"])
+        metrics = [name for name in frame if name not in ("step", "seconds")]
+        frame = frame.explode(metrics).astype(float)
+        if args.get("dropout") == 0 and "members" not in args:  # there is no Var[Q]
+            frame["ood_auroc"] = np.nan
+        about = {name: run[name] for name in (*METHOD, "MB")}
+        about |= {"run": len(frames), "agent": frame.groupby("step").cumcount()}
+        about |= {"warmup": args["warmup_steps"], "num_seeds": args["num_seeds"]}
+        frames.append(frame.assign(**about))
+    return pd.concat(frames, ignore_index=True)
 
 
-def number(value: float) -> str:
-    return f"{value:.1f}" if abs(value) < 1e5 else f"{value:.1e}"
+def headline(found: pd.DataFrame) -> pd.Series:
+    """What the tables say of an agent, from its evaluations; see CAPTIONS."""
+    after = found[found["step"] > found["warmup"]]
+    chosen = after.tail(10) if len(after) >= 10 else found.tail(1)
+    last = found.iloc[-1].reindex(COLUMNS)
+    last.update(chosen.reindex(columns=SCORES).mean())
+    last["highest Q target"] = found["target_q"].max()
+    last["hours"] = found["seconds"].iloc[-1] / 3600 / found["num_seeds"].iloc[-1]
+    last["MB"] = found["MB"].iloc[-1]
+    last["evaluations"] = len(chosen)
+    return last.rename(COLUMNS).astype(float)
 
 
-def spread(values: np.ndarray) -> str:
-    """Mean and standard deviation over seeds; a single seed has no deviation, and is marked."""
-    if len(values) == 1:
-        return f"{number(values[0])} (1 seed)"
-    return f"{number(values.mean())} ± {number(values.std(ddof=1))}"
+def run_table(agents: pd.DataFrame) -> pd.DataFrame:
+    """A row for each setting and method: means over seeds, and standard deviations."""
+    rows = agents.groupby(METHOD, sort=False)
+    table = rows.mean()
+    table.insert(0, "evaluations", table.pop("evaluations"))
+    table.insert(0, "seeds", rows.size())
+    for name in ("score", "sample", "Q target"):
+        table.insert(table.columns.get_loc(name) + 1, f"{name} std", rows[name].std())
+    return table.reset_index()
 
 
-def run_table(cells: Cells) -> list[list[str]]:
-    """A row for each setting and method: all there is to say of it."""
-    rows = [["task", "data", "protocol", "method", "seeds", "last", "last ten", "Q target"]]
-    rows[0] += ["highest Q target", "mmd", "weight", "ood_auroc", "hours a seed", "MB"]
-    for setting, methods in cells.items():
-        for method, results in methods.items():
-            scores, target_q = curve(results, "score"), curve(results, "target_q")
-            row = [setting.task, setting.data, setting.protocol, method, str(scores.shape[1])]
-            row += [spread(scores[-1]), spread(scores[-10:].mean(0)), spread(target_q[-1])]
-            row.append(number(target_q.mean(1).max()))
-            for name, digits in (("mmd", 3), ("weight", 3), ("ood_auroc", 2)):
-                values = curve(results, name)
-                row.append("–" if values is None else f"{values[-1].mean():.{digits}f}")
-            seconds = sum(r["history"][-1]["seconds"] for r in results) / scores.shape[1]
-            row.append(f"{seconds / 3600:.3g}")
-            peak = max(r.get("peak_mb", 0) for r in results)
-            row.append(f"{peak:.0f}" if peak else "–")
-            rows.append(row)
-    return rows
-
-
-def paper_table(cells: Cells) -> list[list[str]]:
-    """The paper's UWAC and BEAR beside our last evaluations, for the tasks that were run."""
-    there = {name for found in cells.values() for name in found}
-    methods = sorted(there, key=lambda name: ([*COLOURS, name].index(name), name))
-    rows = [["task", "data", "protocol", "paper: UWAC", "paper: BEAR", *methods]]
-    for setting, found in cells.items():
-        if numbers := paper().get(setting.task):
-            row = [setting.task, setting.data, setting.protocol]
-            row += [f"{numbers['UWAC']} ± {numbers['UWAC_std']}", numbers["BEAR"]]
-            for method in methods:
-                row.append(spread(curve(found[method], "score")[-1]) if method in found else "–")
-            rows.append(row)
-    return rows
+def beside_table(table: pd.DataFrame, policies: pd.DataFrame) -> pd.DataFrame:
+    """Paper, reruns, behaviour cloning and our scores, a row for each setting that others have."""
+    ours = table.pivot_table("score", SETTING, "method", sort=False).add_prefix("here: ")
+    cloning = policies[policies["policy"] == "vae"].sort_values("updates", kind="stable")
+    last = cloning.groupby(METHOD)["score"].last()
+    ours.insert(0, "here: BC", last.groupby(SETTING).mean())
+    rows = ours.reset_index().merge(others_scores(), on="task")
+    return rows[[*SETTING, *others_scores(), *ours]].dropna(axis="columns", how="all")
 
 
 def interquartile_mean(*scores: np.ndarray) -> float:
@@ -193,104 +207,74 @@ def probability_of_improvement(*scores: np.ndarray) -> float:
     return float(np.mean([(np.sign(a[:, None] - b).mean() + 1) / 2 for a, b in pairs]))
 
 
-def interval(statistic, scores: list[np.ndarray], digits: int) -> str:
-    """The statistic, with its 95% interval where every task has two seeds or more."""
-    value = f"{statistic(*scores):.{digits}f}"
-    if min(map(len, scores)) < 2:
-        return f"{value} (single seeds)"
-    settings = {"vectorized": False, "method": "percentile", "n_resamples": 2000, "rng": 0}
-    low, high = bootstrap(scores, statistic, **settings).confidence_interval
-    return f"{value} ({low:.{digits}f} to {high:.{digits}f})"
+def interval(name: str, statistic, scores: list[np.ndarray]) -> dict[str, float]:
+    """The statistic, and the bounds of its interval where every task has two seeds or more."""
+    found = {name: statistic(*scores), f"{name} low": np.nan, f"{name} high": np.nan}
+    if min(map(len, scores)) > 1:
+        settings = {"vectorized": False, "method": "percentile", "n_resamples": 2000, "rng": 0}
+        bounds = bootstrap(scores, statistic, **settings).confidence_interval
+        found |= {f"{name} low": bounds.low, f"{name} high": bounds.high}
+    return found
 
 
-def aggregate_table(cells: Cells) -> list[list[str]]:
+def aggregate_table(agents: pd.DataFrame) -> pd.DataFrame:
     """Every method and BEAR, over the data sets that have both under the same protocol."""
-    rows = [["method", "protocol", "data sets", "interquartile mean", "BEAR's", "P(improvement)"]]
-    shared: dict[tuple[str, str], list[dict]] = {}
-    for setting, found in cells.items():
-        for method in found:
-            if method != "bear" and "bear" in found:
-                shared.setdefault((method, setting.protocol), []).append(found)
-    for (method, protocol), tasks in shared.items():
-        ours = [curve(found[method], "score")[-1] for found in tasks]
-        theirs = [curve(found["bear"], "score")[-1] for found in tasks]
-        means = [interval(interquartile_mean, scores, 1) for scores in (ours, theirs)]
-        improvement = interval(probability_of_improvement, ours + theirs, 2)
-        rows.append([method, protocol, str(len(tasks)), *means, improvement])
-    return rows
-
-
-def draw(setting: Setting, found: dict[str, list[dict]], metrics: tuple[str, ...], path: Path):
-    """A panel for each metric, a line for each method with a band of a standard deviation."""
-    figure = new_figure(10, 4.5)
-    panels = figure.subplots(1, len(metrics), squeeze=False)[0]
-    lines = {}
-    for axes, name in zip(panels, metrics):
-        for method, results in found.items():
-            steps = np.array([row["step"] for row in results[0]["history"]]) / 1000
-            values = curve(results, name)
-            if values is None:
-                continue
-            mean, seeds = values.mean(1), values.shape[1]
-            marker = "o" if len(steps) < 30 else None  # a lone evaluation is a dot, not a line
-            (line,) = axes.plot(steps, mean, color=COLOURS.get(method), marker=marker)
-            label = f"{method} (1 seed)"
-            if seeds > 1:
-                label = f"{method} ({seeds} seeds ± std)"
-                std = values.std(1, ddof=1)
-                band = {"color": line.get_color(), "alpha": 0.15, "linewidth": 0}
-                axes.fill_between(steps, mean - std, mean + std, **band)
-            lines[label] = line
-        low, high = axes.dataLim.intervaly
-        if name == "target_q" and high > 1000:
-            axes.set_yscale("symlog", linthresh=10)  # or what explodes would hide all else
-        elif name == "mmd":
-            if high > 1:
-                axes.set_yscale("log")  # or a policy far from the data would hide the threshold
-            threshold = results[0]["args"]["mmd_threshold"]
-            lines["threshold of MMD"] = axes.axhline(threshold, color="0.4", linestyle="--")
-        elif name == "score" and high - low < 5:  # or noise would look like a difference
-            axes.set_ylim((low + high) / 2 - 3, (low + high) / 2 + 3)
-        warmup = results[0]["args"]["warmup_steps"] / 1000
-        if 0 < warmup < steps[-1]:
-            lines["end of warm-up"] = axes.axvline(warmup, color="0.4", linestyle=":")
-        axes.set_ylabel(LABELS.get(name, name))
-    figure.suptitle(f"{setting.task} ({setting.data}), {setting.protocol}", wrap=True)
-    figure.supxlabel("thousand updates")
-    figure.legend(lines.values(), lines.keys(), loc="outside right center")
-    save(figure, path)
+    scores = agents.groupby(METHOD, sort=False)["score"].agg(np.array).unstack(sort=False)
+    rows = []
+    for method in scores.columns.difference(["BEAR"], sort=False) if "BEAR" in scores else ():
+        for protocol, both in scores[["BEAR", method]].dropna().groupby("protocol", sort=False):
+            ours, theirs = both[method].to_list(), both["BEAR"].to_list()
+            row = {"method": method, "protocol": protocol, "data sets": len(both)}
+            row["seeds of each"] = min(map(len, ours + theirs))
+            row |= interval("IQM", interquartile_mean, ours)
+            row |= interval("BEAR's IQM", interquartile_mean, theirs)
+            row |= interval("P(improvement)", probability_of_improvement, ours + theirs)
+            rows.append(row)
+    return pd.DataFrame(rows)
 
 
 def main(args: Args) -> None:
-    cells = read(args)
-    results = [r for found in cells.values() for same in found.values() for r in same]
-    metrics = {name for r in results for name in r["history"][0]} - {"step", "seconds"}
-    unknown = sorted(set(args.metrics) - metrics)
-    if unknown or not args.metrics:
-        refuse(f"--metrics {' '.join(unknown)}: there are {', '.join(sorted(metrics))}")
+    runs = read_all(args.results)
+    found = evaluations(runs)
+    metrics = [name for name in args.metrics if name in found]
+    unknown = sorted({*args.metrics} - {*metrics} - {"score_sample"})  # which old files lack
+    if unknown or not metrics:
+        known = [name for name in found if name not in (*METHOD, "step", "seconds", "run", "agent")]
+        refuse(f"--metrics {' '.join(unknown)}: there are {', '.join(sorted(known))}")
     args.folder.mkdir(parents=True, exist_ok=True)
-    hardware = sorted({r["hardware"] for r in results})
-    text = ["# Report", LEGEND.strip(), f"Hardware: {', '.join(hardware)}."]
-    tables = {"runs": run_table, "paper": paper_table, "aggregates": aggregate_table}
-    for name, table in tables.items():
-        rows = table(cells)
-        path = args.folder / f"{name}.csv"
-        path.unlink(missing_ok=True)  # an earlier report's
-        if len(rows) > 1:
-            with open(path, "w") as file:
-                csv.writer(file, lineterminator="\n").writerows(rows)
-            rows.insert(1, ["---"] * len(rows[0]))
-            text.append("\n".join(f"| {' | '.join(row)} |" for row in rows))
-    for number, (setting, found) in enumerate(cells.items(), 1):
-        name = "-".join([f"{number:02}", setting.task.replace("/", "-"), *args.metrics])
-        draw(setting, found, args.metrics, args.folder / f"{name}.png")
-        text.append(f"![{setting.task}, {setting.protocol}]({name}.png)")
+    agents = found.groupby([*METHOD, "run", "agent"], sort=False).apply(headline)
+    played = observations(runs, METHOD)
+    policies = policy_table(played, METHOD)
+    table = run_table(agents)
+    tables = {"runs": table, "beside": beside_table(table, policies)}
+    tables |= {"aggregates": aggregate_table(agents), "policies": policies}
+    text = ["# Report", f"Hardware: {', '.join(sorted(runs['hardware'].unique()))}."]
+    for name, rows in tables.items():
+        (args.folder / f"{name}.csv").unlink(missing_ok=True)  # an earlier report's
+        if len(rows):
+            rows.to_csv(args.folder / f"{name}.csv", index=False)
+            shown = side_by_side(rows, METHOD) if name == "policies" else rows
+            shown = shown.dropna(axis="columns", how="all")
+            shown = shown.round({column: DIGITS.get(column, 1) for column in shown})
+            shown = shown.replace(-0.0, 0.0).astype(object).where(shown.notna(), None)
+            table = shown.to_markdown(index=False, missingval="–", floatfmt=".4g")
+            text += [CAPTIONS[name], table]
+    for number, (setting, here) in enumerate(runs.groupby(SETTING, sort=False), 1):
+        run = here.iloc[0]
+        start = f"{number:02}-{run['task'].replace('/', '-')}"
+        curves = args.folder / f"{start}-{'-'.join(metrics)}.png"
+        draw_curves(run, found[(found[SETTING] == list(setting)).all(axis=1)], metrics, curves)
+        text.append(f"![{run['task']}, {run['protocol']}]({curves.name})")
+        rows = played[(played[SETTING] == list(setting)).all(axis=1)]
+        if len(rows):
+            draw_policies(run, rows, args.folder / f"{start}-policies.png")
+            text.append(f"![{run['task']}, who plays]({start}-policies.png)")
     (args.folder / "report.md").write_text("\n\n".join(text) + "\n")
     print(text[3], args.folder / "report.md", sep="\n\n")  # the table of runs
 
 
 if __name__ == "__main__":
     try:
-        main(tyro.cli(Args))
+        main(tyro.cli(Args, description=__doc__))
     except OSError as error:
         sys.exit(f"error: {error}")

@@ -1,8 +1,10 @@
-"""One style for every figure: `from style import COLOURS, new_figure, save`."""
+"""One style, one name and one colour a method: `from style import COLOURS, NAMES, save`."""
 
 from pathlib import Path
 
 import matplotlib
+from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 COLOURS = {  # a method's colour in every figure; the order of methods in tables and legends
@@ -17,23 +19,48 @@ COLOURS = {  # a method's colour in every figure; the order of methods in tables
     "uwac-ensemble": "#7F5FBF",
     "uwac-rem": "#8C6D31",
 }
+NAMES = {  # a method's name in tables and legends; SN is spectral norm
+    "bear": "BEAR",
+    "uwac": "UWAC",
+    "uwac-analytic": "UWAC (analytic)",
+    "bear+sn": "BEAR + SN",
+    "bear+dropout+sn": "BEAR + dropout + SN",
+    "uwac-no-sn": "UWAC without SN",
+    "uwac-code": "UWAC (authors' code)",
+    "uwac-std": "UWAC (weights by std)",
+    "uwac-ensemble": "UWAC (ensemble)",
+    "uwac-rem": "UWAC (REM)",
+}
 STYLE = {
     "savefig.dpi": 100,
-    "figure.constrained_layout.use": True,
-    "lines.markersize": 3,
+    "lines.markersize": 5,
     "axes.grid": True,
     "grid.alpha": 0.3,
     "legend.frameon": False,
 }
+matplotlib.rcParams.update(STYLE)
 
 
 def new_figure(width: float, height: float) -> Figure:
     """An empty figure of `width` x `height` inches (100 pixels each)."""
-    matplotlib.rcParams.update(STYLE)
-    return Figure(figsize=(min(width, 10), min(height, 10)))
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def mark(axes: Axes, value: float, name: str) -> None:
+    """A dotted line at `value`, with its name at the right end."""
+    axes.axhline(value, color="0.3", linestyle=":", linewidth=1)
+    place = {"ha": "right", "va": "bottom", "transform": axes.get_yaxis_transform()}
+    axes.text(0.99, value, name, fontsize=8, **place)
+
+
+def shade_warmup(axes: Axes, updates: int) -> None:
+    """Grey, as far as the actor learns from MMD alone."""
+    axes.axvspan(0, updates, color="0.93", zorder=0)
+    axes.text(0, 1, " warm-up", transform=axes.get_xaxis_transform(), va="top", fontsize=8)
 
 
 def save(figure: Figure, path: Path) -> None:
     """As PNG and PDF beside each other: `path` is one of the two names."""
     for suffix in (".png", ".pdf"):
         figure.savefig(path.with_suffix(suffix))
+    plt.close(figure)

@@ -1,0 +1,83 @@
+"""report.py's figure of metrics over updates."""
+
+from pathlib import Path
+
+import pandas as pd
+import seaborn as sns
+from matplotlib.ticker import EngFormatter
+from published import paper_scores
+from style import COLOURS, NAMES, mark, save, shade_warmup
+
+AXES = {  # what a metric's axis says
+    "target_q": "Q target, mean of a batch",
+    "policy_q": "Q of the policy's actions",
+    "score": "D4RL score, best of N",
+    "score_sample": "D4RL score, one sample",
+    "mmd": "MMD of actor and VAE",
+    "alpha": "α, multiplier of the constraint",
+    "variance": "Var[Q1] + Var[Q2]",
+    "weight": "mean weight, critic's loss",
+    "policy_weight": "mean weight, actor's loss",
+    "ood_auroc": "AUROC of Var[Q], random actions",
+}
+
+
+def references(run: pd.Series, metric: str) -> dict[str, float]:
+    """Lines of comparison in a metric's panel, by what they are."""
+    lines = {"mmd": {"threshold": run["args"]["mmd_threshold"]}}
+    lines["ood_auroc"] = {"chance": 0.5, "paper, on walker2d-expert": 0.845}
+    if pd.notna(run["mean_reward"]):
+        worth = run["mean_reward"] / (1 - run["args"]["gamma"])
+        lines["target_q"] = lines["policy_q"] = {"mean reward of the data / (1 - γ)": worth}
+    lines["score"] = lines["score_sample"] = paper_scores(run["task"])
+    return lines.get(metric, {})
+
+
+def draw_curves(run: pd.Series, found: pd.DataFrame, metrics: list[str], path: Path) -> None:
+    """A panel for each metric, a line for each method with a band of a standard deviation; `found`
+    are evaluations in the setting of `run`."""
+    long = found.melt(["step", "method"], metrics, "metric", "value").dropna()
+    methods = list(long["method"].unique())
+    colours = {NAMES[name]: colour for name, colour in COLOURS.items()}
+    spare = sns.color_palette("husl", len(methods))
+    grid = sns.relplot(
+        long,
+        x="step",
+        y="value",
+        hue="method",
+        style="method",
+        col="metric",
+        col_wrap=min(2, len(metrics)),
+        kind="line",
+        errorbar="sd",
+        err_kws={"alpha": 0.12},
+        markers=True,
+        palette={name: colours.get(name, other) for name, other in zip(methods, spare)},
+        facet_kws={"sharey": False},
+        height=4,
+        aspect=1.2,
+    )
+    for metric, axes in grid.axes_dict.items():
+        axes.set(title="", ylabel=AXES.get(metric, metric), xlabel="updates")
+        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+        axes.xaxis.set_tick_params(labelbottom=True)
+        for i, line in enumerate(axes.lines):  # markers in turn show lines that hide each other
+            points = len(line.get_xdata())
+            if points > 2 * len(methods):
+                line.set_markevery((i, max(len(methods), points // 12)))
+        for name, value in references(run, metric).items():
+            mark(axes, value, name)
+        low, high = axes.dataLim.intervaly
+        if (
+            metric in ("score", "score_sample") and high - low < 5
+        ):  # or noise would look like a difference
+            axes.set_ylim((low + high) / 2 - 3, (low + high) / 2 + 3)
+        if high > (1 if metric == "mmd" else 1000):  # or what explodes would hide all else
+            axes.set_yscale("log" if low > 0 else "symlog")
+            axes.set_ylim(low - 0.1 * abs(low), high * 2)
+        shade_warmup(axes, run["args"]["warmup_steps"])
+        axes.set_xlim(0, long["step"].max() * 1.03)
+    grid.figure.suptitle(f"{run['task']}, {run['protocol']}\n{run['data']}")
+    grid.figure.set_layout_engine("constrained")
+    sns.move_legend(grid, "outside lower center", title=None, ncols=2)
+    save(grid.figure, path)
