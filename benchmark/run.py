@@ -2,13 +2,17 @@
 
     python benchmark/run.py --tasks door-demo --methods bear uwac --seeds 2 --total-steps 200
     python benchmark/run.py --tasks door-human --seeds 1 --num-seeds 5 --gpus 0.5
+    python benchmark/run.py --tasks door-human --methods bear uwac --beta 2.5 --legs 25000
 
-Options that are not listed below, such as --warmup-steps or --matmul-precision, go to the scripts
-as they are. Each run is a process of its own and leaves one small file in --folder: its result.json
-with method, command and memory, for benchmark/report.py. The same command makes no run again whose
-file is there, and goes on with one that was killed.
+Options that are not listed below, such as --warmup-steps or --matmul-precision, go to the scripts,
+each to the methods that have it: --beta 2.5 leaves bear as it is. They are checked before anything
+runs. With --legs a run stops after so many updates, again and again, and evaluate.py plays all
+policies. Each run is a process of its own and leaves one small file in --folder for report.py: its
+result.json with method, command, memory and what evaluate.py found. The same command makes no run
+again whose file is there, and goes on with one that was killed.
 """
 
+import dataclasses
 import fcntl
 import json
 import os
@@ -22,9 +26,12 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
+from typing import Literal, NamedTuple
 
 import ray
 import tyro
+from ending import errors_in_one_line
+from evaluate import POLICIES, SCRIPTS
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -39,9 +46,9 @@ METHODS = {
     "bear+dropout+sn": "uwac.py --weighting none --spectral-norm True --variance analytic",
     # Not in the paper: do the weights keep Q bounded without the norm that Adroit has?
     "uwac-no-sn": "uwac.py --spectral-norm False --variance analytic",
-    # What of the authors' code are options here: README.md, "Paper, authors' code, here".
+    # The authors' configuration: README.md, "Paper, authors' code, here".
     "uwac-code": "uwac.py --weighting exp --beta 0.5 --weight-clip 1 --num-mmd-samples 4"
-    " --spectral-norm True",
+    " --mmd-kernel gaussian --spectral-norm True --q-noise",
     "uwac-std": "uwac.py --weighting std",
     "uwac-ensemble": "benchmark/ensembles.py --members ensemble",
     "uwac-rem": "benchmark/ensembles.py --members rem",
@@ -51,8 +58,10 @@ METHODS = {
 @dataclass
 class Args:
     tasks: tuple[str, ...] = ("door-human",)  # --env-id of the scripts
-    methods: tuple[str, ...] = ("bear", "uwac")  # of METHODS, at the top of this file
+    methods: tuple[Literal[*METHODS], ...] = ("bear", "uwac")  # commands: METHODS in this file
     seeds: int = 5  # of each task and method: 0, 1, ... (the paper has 5)
+    legs: int | None = None  # updates before evaluate.py plays all policies, and again; None: never
+    leg_episodes: int = 20  # of each policy then
     cpus: int = 1  # threads of a run; as many runs at once as that leaves room for
     gpus: float = 0.0  # share of a GPU for a run
     address: str = "local"  # or of a Ray cluster, whose nodes see the same files
@@ -62,59 +71,126 @@ class Args:
     work: Path = Path("runs/grid/work")  # for the runs' own folders and logs
 
 
+class Run(NamedTuple):
+    words: list[str]  # the script with its arguments but --run-dir
+    total_steps: int  # updates
+    warmup_steps: int
+
+
 def refuse(message: str) -> None:
     print(f"error: {message}", file=sys.stderr)
     sys.exit(2)
 
 
-def grid(args: Args, options: list[str]) -> dict[str, list[str]]:
-    """Each run's name and the script with its arguments but --run-dir. Seeds are outermost: a grid
-    that is stopped has every task and method about as often. Ends the program on unknown names."""
-    if min(len(args.tasks), len(args.methods), args.seeds, args.cpus) < 1:
-        refuse("--tasks, --methods, --seeds and --cpus: at least one of each")
+def split(words: list[str]) -> list[list[str]]:
+    """Options with their values. Ends the program on a value without an option."""
+    options: list[list[str]] = []
+    for word in words:
+        if word.startswith("--"):
+            options.append(word.split("=", 1))
+        elif options:
+            options[-1].append(word)
+        else:
+            refuse(f"{word}: not an option")
+    return options
+
+
+def has(method: str, option: str) -> bool:
+    """Whether the method's script has the option, --no-OPTION too."""
+    script = SCRIPTS[Path(METHODS[method].split()[0]).stem]
+    names = {field.name for field in dataclasses.fields(script.Args)}
+    name = option.removeprefix("--").replace("-", "_")
+    return name in names or name.removeprefix("no_") in names
+
+
+def options_of(method: str, options: list[list[str]], methods: tuple[str, ...]) -> list[list[str]]:
+    """The options that the method has, and those that no method has, for its script to refuse."""
+    chosen = []
+    for option in options:
+        if has(method, option[0]) or not any(has(other, option[0]) for other in methods):
+            chosen.append(option)
+        else:
+            print(f"{method} has no {option[0]}, and runs without it")
+    return chosen
+
+
+def checked(words: list[str]) -> Run:
+    """A run, of its command. Ends the program, or raises InputError, where the script would."""
+    script = SCRIPTS[Path(words[0]).stem]
+    args = tyro.cli(script.Args, args=words[1:], prog=words[0])
+    return Run(words, args.total_steps, args.warmup_steps)
+
+
+def grid(args: Args, words: list[str]) -> dict[str, Run]:
+    """Each run by its name. Seeds are outermost: a grid that is stopped has every task and method
+    about as often. Ends the program on what is wrong, and raises InputError."""
+    counts = [len(args.tasks), len(args.methods), args.seeds, args.cpus, args.leg_episodes]
+    if min(*counts, 1 if args.legs is None else args.legs) < 1:
+        names = "--tasks, --methods, --seeds, --cpus, --legs and --leg-episodes"
+        refuse(f"{names}: at least one of each")
     if min(args.gpus, args.retries) < 0:
         refuse("--gpus and --retries must be at least 0")
-    given = {word.partition("=")[0].replace("_", "-") for word in options}
+    options = split(words)
+    given = {option.replace("_", "-") for option, *_ in options}
     if args.seeds > 1 and "--num-seeds" in given:
         refuse("--num-seeds trains seeds 0, 1, ... in one run: it needs --seeds 1")
     for name in ("--env-id", "--seed", "--run-dir", "--resume"):
         if name in given:
             refuse(f"{name} is given to each run by this program; see --tasks, --seeds, --work")
-    for method in args.methods:
-        if method not in METHODS:
-            refuse(f"--methods {method}: there are {', '.join(METHODS)}")
-    tasks = set(bear.task_files())
-    tasks |= {name.removesuffix("-v0") for name in tasks}  # a name without version is the paper's
-    for task in args.tasks:
-        if "--dataset-path" in given:
-            break
-        if task not in tasks:
-            refuse(f"--tasks {task}: there are {', '.join(sorted(tasks))}")
-        if not args.dry_run:
-            bear.find_dataset(task)  # before two runs would download the same file
-    # The options are in the name, so that runs of different protocols stand side by side.
-    protocol = " ".join(options).replace(" --", "__").removeprefix("--")
-    protocol = protocol.replace(" ", "-").replace("/", "-")
+    chosen = {method: options_of(method, options, args.methods) for method in args.methods}
     runs = {}
     for seed in range(args.seeds):
         for task in args.tasks:
-            for method in args.methods:
+            for method, of_method in chosen.items():
                 words = f"{METHODS[method]} --env-id {task} --seed {seed}".split()
-                runs[f"{task}__{method}__{seed}__{protocol}".rstrip("_")] = words + options
+                words += [word for option in of_method for word in option]
+                # The options are in the name: runs of other protocols stand side by side.
+                protocol = "__".join("-".join(option).removeprefix("--") for option in of_method)
+                name = f"{task}__{method}__{seed}__{protocol.replace('/', '-')}".rstrip("_")
+                runs[name] = checked(words)
+    if "--dataset-path" not in given and not args.dry_run:
+        for task in args.tasks:
+            bear.find_dataset(task)  # before two runs would download the same file
     return runs
 
 
-def finished(run_dir: Path) -> dict | None:
-    """The run's result after its last update; before that, or if its file is cut off, None."""
+def history_of(run_dir: Path) -> list[dict]:
+    """A run's evaluations so far; of none, or if its file is cut off, an empty list."""
     try:
-        result = json.loads((run_dir / "result.json").read_text())
+        return json.loads((run_dir / "result.json").read_text())["history"]
     except (OSError, ValueError):
-        return None
-    last = result["history"][-1]["step"]
-    return result if last == result["args"]["total_steps"] else None
+        return []
 
 
-def train(name: str, words: list[str], args: Args) -> dict:
+def updates_done(run_dir: Path) -> int:
+    history = history_of(run_dir)
+    return history[-1]["step"] if history else 0
+
+
+def train_until(step: int, run_dir: Path, words: list[str], **settings) -> int:
+    """Trains up to an update, from the checkpoint if there is one. Returns the exit code."""
+    command = [sys.executable, str(ROOT / words[0])]
+    if (run_dir / "checkpoint.pt").exists():
+        command += ["--resume", str(run_dir)]
+    else:
+        shutil.rmtree(run_dir, ignore_errors=True)
+        command += [*words[1:], "--run-dir", str(run_dir)]
+    command += ["--total-steps", str(step)]
+    return subprocess.run(command, check=False, **settings).returncode
+
+
+def play(step: int, run_dir: Path, episodes: int, **settings) -> int:
+    """Has evaluate.py play all policies, unless it did at this update. Returns the exit code."""
+    evaluation = run_dir / "evaluation.json"
+    played = json.loads(evaluation.read_text()) if evaluation.exists() else []
+    if len([one for one in played if one["step"] == step]) >= len(POLICIES):
+        return 0
+    command = [sys.executable, str(ROOT / "benchmark" / "evaluate.py"), str(run_dir)]
+    command += ["--episodes", str(episodes), "--policies", *POLICIES]
+    return subprocess.run(command, check=False, **settings).returncode
+
+
+def train(name: str, run: Run, args: Args) -> dict:
     """One run, from its checkpoint if there is one; returns its result. Raises ValueError where
     trying again is in vain, and RuntimeError."""
     environment = os.environ | {"OMP_NUM_THREADS": str(args.cpus)}
@@ -122,23 +198,26 @@ def train(name: str, words: list[str], args: Args) -> dict:
         environment["CUDA_VISIBLE_DEVICES"] = ""
     run_dir = args.work / name
     log_file = args.work / f"{name}.log"
+    ends = [run.total_steps]
+    if args.legs:
+        ends = [*range(args.legs, run.total_steps, args.legs), run.total_steps]
+    found = {}
+    code = 0
     with open(log_file, "a") as log:
         # The run inherits this lock: one that outlives a lost worker is waited for, not doubled.
         fcntl.flock(log, fcntl.LOCK_EX)
-        if result := finished(run_dir):
-            return result
-        command = [sys.executable, str(ROOT / words[0])]
-        if (run_dir / "checkpoint.pt").exists():
-            command += ["--resume", str(run_dir)]
-        else:
-            shutil.rmtree(run_dir, ignore_errors=True)
-            command += [*words[1:], "--run-dir", str(run_dir)]
-        ended = subprocess.run(command, check=False, stdout=log, stderr=log, env=environment)
-        code = ended.returncode
-    result = finished(run_dir)
-    if code == 0 and result:
-        peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss  # one run a worker
-        return result | {"peak_mb": peak / 1024}
+        settings = {"stdout": log, "stderr": log, "env": environment}
+        for step in ends:
+            if code == 0 and updates_done(run_dir) < step:
+                code = train_until(step, run_dir, run.words, **settings)
+                peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
+                found.setdefault("peak_mb", peak)  # of the first: evaluate.py is not in it
+            if code == 0 and args.legs:
+                code = play(step, run_dir, args.leg_episodes, **settings)
+    if code == 0 and updates_done(run_dir) >= run.total_steps:
+        if args.legs:
+            found["policies"] = json.loads((run_dir / "evaluation.json").read_text())
+        return json.loads((run_dir / "result.json").read_text()) | found
     lines = [line.strip("│─╭╮╰╯ ") for line in log_file.read_text(errors="replace").splitlines()]
     said = [line for line in lines if line and "full helptext" not in line]  # tyro's last words
     message = f"exit code {code}: {said[-1] if said else 'no word'} ({log_file})"
@@ -146,7 +225,31 @@ def train(name: str, words: list[str], args: Args) -> dict:
     raise ValueError(message) if code in (2, 3) else RuntimeError(message)
 
 
-def run(runs: dict[str, list[str]], args: Args) -> dict[str, Exception]:
+def show_progress(name: str, run: Run, rows: list[dict]) -> None:
+    """A line for each evaluation."""
+    for row in rows:
+        where = " (warm-up)" if row["step"] <= run.warmup_steps else ""
+        steps = f"{row['step']:,} of {run.total_steps:,} updates{where}"
+        scores = [f"{key} {mean(row[key]):.1f}" for key in row if key in ("score", "score_sample")]
+        print(f"{name}: {steps}: {', '.join(scores)}", flush=True)
+
+
+def keep(name: str, result: dict, args: Args, run: Run) -> None:
+    """Leaves the run's small file in --folder."""
+    data = Path(result["data"]["path"])
+    if data.is_file():
+        rewards = bear.read_file(data)[0]["rewards"]
+        result["data"]["mean_reward"] = float(rewards.mean())  # for a line in report.py's figures
+    result["data"]["path"] = data.name
+    result["method"] = name.split("__")[1]
+    result["command"] = shlex.join(["python", *run.words])
+    result["args"] |= {"run_dir": None, "resume": None}  # folders mean nothing elsewhere
+    part = args.folder / f"{name}.tmp"
+    part.write_text(json.dumps(result, indent=1))
+    part.replace(args.folder / f"{name}.json")  # there in whole or not at all
+
+
+def run(runs: dict[str, Run], args: Args) -> dict[str, Exception]:
     """All runs, as Ray tasks; returns what made the others fail."""
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     if not any(n.get("CPU", 0) >= args.cpus and n.get("GPU", 0) >= args.gpus for n in nodes):
@@ -158,26 +261,24 @@ def run(runs: dict[str, list[str]], args: Args) -> dict[str, Exception]:
         max_retries=args.retries,
         retry_exceptions=[RuntimeError],
     )(train)
-    waiting = {remote.remote(name, words, args): name for name, words in runs.items()}
+    waiting = {remote.remote(name, one, args): name for name, one in runs.items()}
+    shown = {name: len(history_of(args.work / name)) for name in runs}
     failed = {}
     while waiting:
-        (done,), _ = ray.wait([*waiting])
-        name = waiting.pop(done)
-        try:
-            result = ray.get(done)
-        except ray.exceptions.RayError as error:
-            failed[name] = getattr(error, "cause", None) or error
-            print(f"{name}: {failed[name]}", file=sys.stderr)
-            continue
-        result["method"] = name.split("__")[1]
-        result["command"] = shlex.join(["python", *runs[name]])
-        result["args"] |= {"run_dir": None, "resume": None}  # folders mean nothing elsewhere
-        result["data"]["path"] = Path(result["data"]["path"]).name
-        part = args.folder / f"{name}.tmp"
-        part.write_text(json.dumps(result, indent=1))
-        part.replace(args.folder / f"{name}.json")  # there in whole or not at all
-        score = mean(result["history"][-1]["score"])
-        print(f"{name}: score {score:.1f}, {len(waiting)} runs left", flush=True)
+        done, _ = ray.wait([*waiting], timeout=10)
+        for name in waiting.values():
+            rows = history_of(args.work / name)
+            show_progress(name, runs[name], rows[shown[name] :])
+            shown[name] = max(shown[name], len(rows))
+        for reference in done:
+            name = waiting.pop(reference)
+            try:
+                keep(name, ray.get(reference), args, runs[name])
+            except ray.exceptions.RayError as error:
+                failed[name] = getattr(error, "cause", None) or error
+                print(f"{name}: {failed[name]}", file=sys.stderr)
+            else:
+                print(f"{name}: finished, {len(waiting)} to go", flush=True)
     return failed
 
 
@@ -187,8 +288,8 @@ def main(args: Args, options: list[str]) -> int:
     left = {name: runs[name] for name in runs if not (args.folder / f"{name}.json").exists()}
     print(f"{len(runs)} runs, {len(runs) - len(left)} of them finished before")
     if args.dry_run:
-        for words in left.values():
-            print(shlex.join(["python", *words]))
+        for one in left.values():
+            print(shlex.join(["python", *one.words]))
         return 0
     args.work = args.work.resolve()  # a worker's current folder may be another
     try:
@@ -211,11 +312,8 @@ def main(args: Args, options: list[str]) -> int:
 
 if __name__ == "__main__":
     try:
-        sys.exit(main(*tyro.cli(Args, return_unknown_args=True)))
-    except bear.InputError as error:
-        refuse(str(error))
-    except OSError as error:  # a result that cannot be written, or a name that is too long
-        sys.exit(f"error: {error}")
+        with errors_in_one_line():  # OSError: a result that cannot be written, a name too long
+            sys.exit(main(*tyro.cli(Args, description=__doc__, return_unknown_args=True)))
     except KeyboardInterrupt:
         print("stopped; the same command goes on", file=sys.stderr)
         sys.exit(130)

@@ -1,11 +1,20 @@
 """benchmark/run.py: what a grid is, that nothing runs twice, what is done with failures."""
 
 import json
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 ray = pytest.importorskip("ray", reason="benchmark/requirements.txt is not installed")
+import evaluate
 import run
+import tyro
+from conftest import command_line, words
+
+import bear
+import uwac
 
 ray.cloudpickle.register_pickle_by_value(run)  # its workers cannot import it from here
 
@@ -30,16 +39,26 @@ while step < 10:
     if fail and step == 5:
         os._exit(int(fail))
 args = {"total_steps": 10, "threads": os.environ["OMP_NUM_THREADS"], "resume": str(folder)}
-history = [{"step": 10, "score": [1.0, 4.0]}]
+history = [{"step": step, "score": [1.0, 4.0]} for step in (5, 10)]
 result = {"args": args, "history": history, "data": {"path": "/a/b"}}
 (folder / "result.json").write_text(json.dumps(result))
 """
+
+
+@dataclass
+class StubArgs:
+    env_id: str
+    seed: int
+    fail: str = ""
+    total_steps: int = 10
+    warmup_steps: int = 5
 
 
 @pytest.fixture
 def stub(tmp_path, monkeypatch):
     (tmp_path / "stub.py").write_text(STUB)
     monkeypatch.setitem(run.METHODS, "stub", str(tmp_path / "stub.py"))
+    monkeypatch.setitem(run.SCRIPTS, "stub", SimpleNamespace(Args=StubArgs))
     folders = {"folder": tmp_path / "results", "work": tmp_path / "work"}
     for folder in folders.values():
         folder.mkdir()
@@ -59,7 +78,7 @@ def updates(args, name):
     return [line.split()[1::2] for line in lines if line.startswith("process")]
 
 
-def test_a_grid_is_every_task_method_and_seed_with_the_options_in_the_name():
+def test_a_grid_is_every_task_method_and_seed_with_the_options_in_the_name(capsys):
     tasks = "door-demo", "pen-human"
     args = run.Args(tasks=tasks, methods=("bear", "uwac-std"), seeds=2, dry_run=True)
     runs = run.grid(args, ["--total-steps", "200", "--beta", "0.8"])
@@ -67,7 +86,9 @@ def test_a_grid_is_every_task_method_and_seed_with_the_options_in_the_name():
     assert names[1] == "door-demo__uwac-std__0__total-steps-200__beta-0.8"
     assert [name.split("__")[2] for name in names] == list("00001111")  # seeds are outermost
     words = "uwac.py --weighting std --env-id pen-human --seed 1 --total-steps 200 --beta 0.8"
-    assert runs[names[-1]] == words.split()
+    assert runs[names[-1]] == (words.split(), 200, 40_000)
+    assert names[0] == "door-demo__bear__0__total-steps-200"  # which has no --beta
+    assert "bear has no --beta, and runs without it\n" == capsys.readouterr().out
     for option in ("--seed=7", "--env_id", "--run-dir", "--resume"):
         with pytest.raises(SystemExit):
             run.grid(args, [option])
@@ -84,9 +105,13 @@ def test_a_killed_run_goes_on_from_its_checkpoint(local_ray, stub, capsys):
     assert result["method"] == "stub" and result["data"]["path"] == "b"
     assert result["args"]["threads"] == "1" and 1 < result["peak_mb"] < 1000
     assert result["args"]["resume"] is None
-    assert ": score 2.5, 0 runs left" in capsys.readouterr().out
+    lines = capsys.readouterr().out.splitlines()  # among Ray's
+    first, second, last = [line for line in lines if line.startswith("door-demo__stub")]
+    assert first.endswith("fail-137: 5 of 10 updates (warm-up): score 2.5")
+    assert second.endswith("fail-137: 10 of 10 updates: score 2.5")
+    assert last.endswith("fail-137: finished, 0 to go")
     (stub.work / "result.json").write_text("{")  # killed while it was written
-    assert run.finished(stub.work) is None
+    assert run.updates_done(stub.work) == 0
     stub.dry_run = True  # of what is left
     assert run.main(stub, options) == 0
     assert capsys.readouterr().out.endswith("1 runs, 1 of them finished before\n")
@@ -98,3 +123,61 @@ def test_wrong_arguments_and_divergence_are_not_tried_again(local_ray, stub, cod
     ((name, error),) = run.run(runs, stub).items()
     assert f"exit code {code}: error: no good" in str(error) and name in str(error)
     assert len(updates(stub, name)) == attempts and not list(stub.folder.iterdir())
+
+
+@pytest.mark.parametrize("words, message", [
+    ("--totl-steps 40", "--total-steps"),
+    ("--methods bear --beta 2.5", "Unrecognized options: --beta"),
+    ("--methods uwac --beta -1", "error: --beta -1"),
+    ("--total-steps many", "total-steps"),
+    ("--methods bearr", "uwac-analytic"),
+    ("--legs 0", "--legs"),
+    ("--cpus 1 word", "word: not an option"),
+])  # fmt: skip
+def test_options_are_checked_before_anything_runs(words, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(ray, "init", lambda **_: pytest.fail("Ray was started"))
+    assert command_line(run, f"--tasks door-demo {words}", monkeypatch) == 2
+    assert message in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_help_names_the_methods_and_says_what_becomes_of_other_options(monkeypatch, capsys):
+    assert command_line(run, "--help", monkeypatch) == 0
+    text = capsys.readouterr().out
+    assert all(method in text for method in run.METHODS)
+    assert "go to the scripts" in text
+
+
+def test_the_authors_configuration():
+    (one,) = run.grid(run.Args(methods=("uwac-code",), seeds=1, dry_run=True), []).values()
+    args = tyro.cli(uwac.Args, args=one.words[1:])
+    assert (args.weighting, args.beta, args.weight_clip, args.q_noise) == ("exp", 0.5, 1.0, True)
+    assert (args.num_mmd_samples, args.mmd_kernel, args.spectral_norm) == (4, "gaussian", True)
+
+
+def test_policies_are_played_after_every_leg(points, tmp_path, monkeypatch):
+    """Legs of four updates in a run of six that evaluates every three. Ended after the first leg,
+    before its policies are played, it goes on: all of them are there, and those of a leg once."""
+    calls = []
+    programs = {"bear": bear, "evaluate": evaluate}
+
+    def in_this_process(command, **_):
+        calls.append(Path(command[1]).stem)
+        if calls == ["bear", "evaluate"]:
+            return SimpleNamespace(returncode=137)
+        code = command_line(programs[calls[-1]], " ".join(command[2:]), monkeypatch)
+        return SimpleNamespace(returncode=code)
+
+    monkeypatch.setattr(run, "subprocess", SimpleNamespace(run=in_this_process))
+    args = run.Args(methods=("bear",), legs=4, leg_episodes=2, work=tmp_path)
+    name, one = "run", run.checked(["bear.py", *words(bear).split()])
+    with pytest.raises(RuntimeError, match="exit code 137"):
+        run.train(name, one, args)
+    result = run.train(name, one, args)
+    assert calls == ["bear", "evaluate", "evaluate", "bear", "evaluate"]
+    assert [row["step"] for row in result["history"]] == [3, 4, 6]
+    played = [(found["policy"], found["step"]) for found in result["policies"]]
+    assert played == [(policy, step) for step in (4, 6) for policy in run.POLICIES]
+    assert {found["episodes"] for found in result["policies"]} == {2}
+    assert run.train(name, one, args)["policies"] == result["policies"] and len(calls) == 5
