@@ -80,9 +80,13 @@ if __name__ == "__main__":
     sys.stdout.reconfigure(line_buffering=True)  # a redirected log shows each line at once
     scripts = {"bear.py": bear, "uwac.py": uwac}
     name, *words = sys.argv[1:] or ["--help"]
-    if name == "compare" and len(words) == 1 and [*Path(words[0]).glob("*-eager")]:
-        sys.exit(compare(Path(words[0])))
-    if name not in scripts:
-        sys.exit(__doc__)
+    if name in ("-h", "--help"):
+        print(__doc__)
+        sys.exit()
     with errors_in_one_line():
+        if name == "compare" and len(words) == 1 and [*Path(words[0]).glob("*-eager")]:
+            sys.exit(compare(Path(words[0])))
+        if name not in scripts:
+            wanted = "bear.py, uwac.py, or compare and a folder with VERSION-eager; see --help"
+            raise uwac.InputError(f"{' '.join(sys.argv[1:])}: expected is {wanted}")
         train(scripts[name], words)
