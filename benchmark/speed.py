@@ -37,6 +37,7 @@ TASKS = {"door-human": (39, 28), "hopper-medium": (11, 3)}  # D, A
 VERSIONS = {"BEAR": "bear", "UWAC analytic": "uwac-analytic", "UWAC mc": "uwac"}  # their colours
 SIZES = {"env_id": "door-human", "num_seeds": 1, "batch_size": 256, "passes": 100}
 GROWTH = {"num_seeds": (1, 5, 20), "batch_size": (256, 1024, 4096), "passes": (10, 100, 1000)}
+LABELS = {"num_seeds": "seeds S", "batch_size": "transitions B in a batch", "passes": "passes T"}
 GROUPS = (*TASKS, *GROWTH)
 
 
@@ -185,6 +186,8 @@ def measure(group: str, args: Args, about: dict) -> list[dict]:
 def ratio(row: dict, times: list[float]) -> str:
     """Median (and range) of a row's times over others, of the rounds in which there are both."""
     values = [ms / other for ms, other in zip(row["ms"], times) if ms and other]
+    if len(values) == 1:
+        return f"{values[0]:.2f}"
     return f"{median(values):.2f} ({min(values):.2f} to {max(values):.2f})"
 
 
@@ -203,15 +206,15 @@ def table(rows: list[dict]) -> str:
 
 def plot(rows: list[dict], path: Path) -> None:
     """How the time of an update grows: medians over rounds."""
-    figure = new_figure(10, 3.5)
+    figure = new_figure(13, 4)
     for axes, group in zip(figure.subplots(1, len(GROWTH), sharey=True), GROWTH):
         for version, method in VERSIONS.items():
             shown = [row for row in rows if (row["group"], row["version"]) == (group, version)]
             ms = [median(row["ms"]) for row in shown]
             axes.loglog(GROWTH[group][: len(ms)], ms, "o-", color=COLOURS[method], label=version)
-        axes.set_xlabel(group)
+        axes.set_xlabel(LABELS[group])
     figure.axes[0].set_ylabel("ms per update")
-    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside right upper")
+    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
     save(figure, path)
 
 

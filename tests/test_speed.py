@@ -20,6 +20,8 @@ def test_table_by_hand():
     assert bear.startswith(start)
     assert " 1.50 (1.00 to 2.00) | 1.00 (1.00 to 1.00) |" in analytic
     assert literal.endswith("| 275.00 (150.00 to 400.00) | 150.00 (100.00 to 200.00) |")
+    single = timed("BEAR", [2.0]), timed("UWAC analytic", [3.0])
+    assert speed.table(single).endswith("| 7 | 3.00 | 3.00 | 1.50 | 1.00 |")  # no range
 
 
 def test_rows_of_another_machine_stay_as_they_are(tmp_path, monkeypatch):
