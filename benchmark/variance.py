@@ -115,7 +115,7 @@ def study(args: Args, agent: uwac.Agent, data: list[Tensor], rate: float) -> lis
 
 def plot(rows: list[dict], rates: tuple[float, ...], path: Path) -> None:
     """Errors at the data's actions against T: above with spectral norm, below without it."""
-    figure = new_figure(3.2 * len(rates), 6)
+    figure = new_figure(4.5 * len(rates), 7)
     panels = figure.subplots(2, len(rates), sharex=True, sharey=True, squeeze=False)
     for axes, key in zip(panels.flat, product((True, False), rates)):
         shown = [row for row in rows if (row["spectral_norm"], row["rate"]) == key]
@@ -126,10 +126,14 @@ def plot(rows: list[dict], rates: tuple[float, ...], path: Path) -> None:
                 axes.axhline(points[0][1], color=colour, linestyle=line, label=name)
             else:
                 axes.loglog(*zip(*points), color=colour, linestyle=line, marker="o", label=name)
-        axes.set_title(f"p = {key[1]}, {'with' if key[0] else 'without'} spectral norm")
-    figure.supxlabel("passes T")
-    figure.supylabel("relative RMSE of Var[Q]")
-    panels[0, 0].legend()
+        axes.set_title(
+            f"dropout rate {key[1]}, {'spectral norm' if key[0] else 'no spectral norm'}"
+        )
+    for axes in panels[1]:
+        axes.set_xlabel("passes T")
+    for axes in panels[:, 0]:
+        axes.set_ylabel("relative RMSE of Var[Q]")
+    figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
     save(figure, path)
 
 
