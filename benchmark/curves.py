@@ -11,8 +11,8 @@ from style import COLOURS, NAMES, mark, save, shade_warmup
 AXES = {  # what a metric's axis says
     "target_q": "Q target, mean of a batch",
     "policy_q": "Q of the policy's actions",
-    "score": "D4RL score, best of N",
-    "score_sample": "D4RL score, one sample",
+    "score": "normalized score, best of N",
+    "score_sample": "normalized score, one sample",
     "mmd": "MMD of actor and VAE",
     "alpha": "α, multiplier of the constraint",
     "variance": "Var[Q1] + Var[Q2]",
@@ -39,7 +39,7 @@ def draw_curves(run: pd.Series, found: pd.DataFrame, metrics: list[str], path: P
     long = found.melt(["step", "method"], metrics, "metric", "value").dropna()
     methods = list(long["method"].unique())
     colours = {NAMES[name]: colour for name, colour in COLOURS.items()}
-    spare = sns.color_palette("husl", len(methods))
+    spare = sns.color_palette("tab10", len(methods))
     grid = sns.relplot(
         long,
         x="step",

@@ -164,10 +164,11 @@ def play(run: Path, loaded: tuple[str, uwac.Agent, dict], args: Args) -> dict[st
             results = [one for one in results if key_of(one) != key_of(result)]
             results.append(result | {"scores": scores.tolist(), "returns": returns.tolist()})
             (run / "evaluation.json").write_text(json.dumps(results, indent=1))
-            head = f"{env_id}, {script}, {step} updates"
+            episodes = "1 episode" if args.episodes == 1 else f"{args.episodes} episodes"
             for i, score in enumerate(scores):
+                who = f"{env_id}, {script}, {step} updates, agent {i}, {name}, {episodes}"
                 means = f"score {mean_and_error(score)}, return {returns[i].mean():.1f}"
-                print(f"{head}, agent {i}, {name}, {args.episodes} episodes: {means}", flush=True)
+                print(f"{who}: {means}", flush=True)
     return played
 
 

@@ -79,7 +79,7 @@ def draw_policies(run: pd.Series, rows: pd.DataFrame, path: Path) -> None:
         aspect=1.2,
     )
     for method, axes in grid.axes_dict.items():
-        axes.set(title=method, xlabel="updates", ylabel="D4RL score")
+        axes.set(title=method, xlabel="updates", ylabel="normalized score")
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
         axes.set_xlim(0, rows["updates"].max() * 1.03)
         for name, score in paper_scores(run["task"]).items():

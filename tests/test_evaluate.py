@@ -99,8 +99,8 @@ def test_a_later_call_adds_to_what_is_there(monkeypatch, capsys):
     first = Path("run/evaluation.json").read_text()
     assert command_line(evaluate, "run --episodes 2 --policies vae mean", monkeypatch) == 0
     assert command_line(evaluate, "run --episodes 1 --policies mean", monkeypatch) == 0
-    *_, line = capsys.readouterr().out.splitlines()
-    assert "nan" not in line
+    *_, line, _ = capsys.readouterr().out.splitlines()  # the last is of both agents
+    assert "nan" not in line and "±" not in line and ", 1 episode: " in line
     found = json.loads(Path("run/evaluation.json").read_text())
     policies = [(one["policy"], one["episodes"], one["step"]) for one in found]
     assert policies == [("sample", 2, 6), ("vae", 2, 6), ("mean", 2, 6), ("mean", 1, 6)]
