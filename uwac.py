@@ -881,7 +881,7 @@ def main(
     arrays[1], clipped = to_unit_actions(arrays[1], space, of_d4rl, source["path"])
     data = [torch.as_tensor(array, device=DEVICE) for array in arrays]
 
-    script = Path(inspect.getfile(update)).stem
+    script = Path(inspect.getfile(agent_type)).stem
     result = {
         "algorithm": script,
         "args": vars(args),
@@ -931,18 +931,18 @@ def main(
     return result
 
 
-def parse(agent_type: type[Agent] = Agent) -> Args:
-    """The command line's arguments; with --resume, those that are not given are the run's. Raises
-    InputError."""
+def parse(words: list[str] | None = None, agent_type: type[Agent] = Agent) -> Args:
+    """The command line's arguments, or those in `words`; with --resume, the ones that are not given
+    are the run's. Raises InputError."""
 
     class Typed(agent_type.args_type):  # not checked within tyro, which would draw a box
         def __init__(self, **values):
             vars(self).update(values)
 
-    typed = tyro.cli(Typed)
+    typed = tyro.cli(Typed, args=words)
     if typed.resume:
         agent, _ = load_checkpoint(typed.resume, agent_type)
-        typed = tyro.cli(Typed, default=Typed(**vars(agent.args)))
+        typed = tyro.cli(Typed, args=words, default=Typed(**vars(agent.args)))
     try:
         return agent_type.args_type(**vars(typed))
     except pydantic.ValidationError as error:

@@ -59,13 +59,13 @@ def constraint(agent: uwac.Agent, obs: Tensor, kernel: str, sigma: float) -> dic
     return found
 
 
-def aurocs(agent: uwac.Agent, obs: Tensor, action: Tensor, args: uwac.Args) -> dict[str, Tensor]:
+def aurocs(agent: uwac.Agent, obs: Tensor, action: Tensor) -> dict[str, Tensor]:
     """obs (S, B, D), action (S, B, A) -> (S,) for each name."""
     dealt = action[:, torch.randperm(action.shape[1])]
     found = {}
     for name, actions in (("uniform", torch.rand_like(action) * 2 - 1), ("dealt", dealt)):
         both = torch.cat([action, actions], dim=1)  # at once, under the same masks
-        variance = uwac.uncertainty(agent.critic, obs.repeat(1, 2, 1), both, args)
+        variance = agent.uncertainty(agent.critic, obs.repeat(1, 2, 1), both)
         known, other = np.split(variance.numpy(force=True), 2, axis=1)
         larger = mannwhitneyu(other, known, axis=1).statistic  # pairs, a tie counting half
         found[f"auroc_{name}"] = torch.as_tensor(larger / known.shape[1] ** 2)
@@ -89,9 +89,10 @@ def diagnose(run: Path) -> dict[str, list[float]]:
         torch.as_tensor(array[states], device=uwac.DEVICE).expand(seeds, -1, -1)
         for array in (obs, action)
     )
+    action = (action - agent.action_offset) / agent.action_scale
     found = constraint(agent, obs, args["mmd_kernel"], args["mmd_sigma"])
     if script == "uwac" and args["dropout"] > 0:
-        found |= aurocs(agent, obs, action, uwac.Args(**args))
+        found |= aurocs(agent, obs, action)
     return {name: values.tolist() for name, values in found.items()}
 
 

@@ -95,9 +95,10 @@ def update(agent: Agent, data: list[Tensor], step: int | Tensor, args: Args) -> 
 
 
 main = functools.partial(uwac.main, agent_type=Agent, update=update)
+parse = functools.partial(uwac.parse, agent_type=Agent)
 load_checkpoint = functools.partial(uwac.load_checkpoint, agent_type=Agent)
 
 
 if __name__ == "__main__":
     with errors_in_one_line():
-        main(uwac.parse(Agent))
+        main(parse())

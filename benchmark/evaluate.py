@@ -32,7 +32,6 @@ import numpy as np
 import torch
 import tyro
 from ending import errors_in_one_line
-from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import ensembles
@@ -65,7 +64,8 @@ class Args:
 
 def load(run: Path) -> tuple[str, uwac.Agent, dict]:
     """The script that made the run, its agent, and all that was saved. Raises InputError."""
-    with uwac.input_errors(f"{run}: no run with a result.json and a checkpoint.pt"):
+    wrong = (OSError, ValueError, KeyError)
+    with uwac.input_errors(f"{run}: no run with a result.json and a checkpoint.pt", *wrong):
         script = json.loads((run / "result.json").read_text())["algorithm"]
         agent, saved = SCRIPTS[script].load_checkpoint(run)
         if not saved["history"]:
@@ -78,7 +78,8 @@ def earlier_results(run: Path) -> list[dict]:
     path = run / "evaluation.json"
     if not path.exists():
         return []
-    with uwac.input_errors(f"{path}: results cannot be added to it; move it away"):
+    wrong = (OSError, ValueError, KeyError, TypeError)
+    with uwac.input_errors(f"{path}: results cannot be added to it; move it away", *wrong):
         kept = json.loads(path.read_text())
         for one in kept:
             key_of(one)
@@ -91,28 +92,22 @@ def key_of(result: dict) -> list:
     return [result[name] for name in names]
 
 
-def to_env(agent: uwac.Agent, action: Tensor) -> np.ndarray:
-    """Actions (S, B, A) in [-1, 1] in the environment's units, as Agent.act returns them."""
-    return action.numpy(force=True)
-
-
 @torch.no_grad()
 def act(agent: uwac.Agent, policy: str, obs: np.ndarray, num: int) -> np.ndarray:
     """Actions of one of POLICIES: obs (S, B, D) -> (S, B, A)."""
     if policy in ("best", "sample"):  # the best of one is a sample
         return agent.act(obs, num)
+    if policy == "mean":
+        return agent.act(obs, deterministic=True)
     obs = torch.as_tensor(obs, dtype=torch.float32, device=agent.log_alpha.device)
     if policy == "greedy":
         candidates = agent.actor.sample(obs, num).tanh()  # (S, B, N, A)
         q1, _ = agent.critic(obs, candidates)  # (S, B, N)
         best = q1.argmax(-1)[:, :, None, None]
         action = candidates.take_along_dim(best, dim=2).squeeze(2)
-    elif policy == "mean":
-        mean, _ = agent.actor(obs)
-        action = mean.tanh()
     else:
         action = agent.vae.sample(obs, 1).squeeze(2).tanh()
-    return to_env(agent, action)
+    return agent.to_env(action)
 
 
 def player(agent: uwac.Agent, policy: str) -> SimpleNamespace:
@@ -125,7 +120,8 @@ def film(env_id: str, playing: SimpleNamespace, path: Path, seed: list[int], num
     gym_id, max_steps, *_ = uwac.env_spec(env_id)
     settings = {"max_episode_steps": max_steps, "render_mode": "rgb_array"}
     make = functools.partial(uwac.make_env, gym_id, **settings)
-    with uwac.input_errors("--film needs moviepy and, without a screen, MUJOCO_GL=egl"):
+    wrong = (gym.error.Error, ImportError, RuntimeError, AttributeError)  # MuJoCo's, too
+    with uwac.input_errors("--film needs moviepy and, without a screen, MUJOCO_GL=egl", *wrong):
         envs = gym.vector.SyncVectorEnv([make] * len(playing.log_alpha))
         length = envs.envs[0].spec.max_episode_steps or 0  # 0: to the first agent's end
         first = {"episode_trigger": lambda episode: episode == 0, "video_length": length}

@@ -15,7 +15,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-import tyro
 from ending import errors_in_one_line
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -30,7 +29,8 @@ def as_graph(update):
     """A script's `update` as one launch, recorded in its first calls, for one agent."""
     if not torch.cuda.is_available():
         raise uwac.InputError("a CUDA graph needs a GPU, and there is none")
-    with uwac.input_errors("CUDA graphs need tensordict (pip install tensordict==0.15.3)"):
+    needs = "CUDA graphs need tensordict (pip install tensordict==0.15.3)"
+    with uwac.input_errors(needs, ImportError):
         from tensordict.nn import CudaGraphModule
     graph = None
 
@@ -47,9 +47,7 @@ def as_graph(update):
 
 def train(script, words: list[str]) -> None:
     """The script's command line, with its updates as a graph."""
-    args = tyro.cli(script.Args, args=words)
-    script.update = as_graph(script.update)
-    script.main(args)
+    script.main(script.parse(words), update=as_graph(script.update))
 
 
 def differences(eager: list[dict], graph: list[dict]) -> dict[str, float]:

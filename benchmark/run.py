@@ -117,7 +117,7 @@ def options_of(method: str, options: list[list[str]], methods: tuple[str, ...]) 
 def checked(words: list[str]) -> Run:
     """A run, of its command. Ends the program, or raises InputError, where the script would."""
     script = SCRIPTS[Path(words[0]).stem]
-    args = tyro.cli(script.Args, args=words[1:], prog=words[0])
+    args = script.parse(words[1:])
     return Run(words, args.total_steps, args.warmup_steps)
 
 

@@ -63,7 +63,7 @@ def cases_of(group: str) -> list[dict]:
 
 @torch.no_grad()
 def literal_uncertainty(critic, obs: Tensor, action: Tensor, args: uwac.Args) -> Tensor:
-    """uwac.uncertainty as the paper's text has it: T passes from the input to Q, with masks of each
+    """Agent.uncertainty as the paper's text has it: T passes from the input to Q, with masks of each
     row, at all candidates of a state. Copies of the action, at which the variance is wanted, stand
     for these, which is the same work: obs (S, B, D), action (S, B, A) -> (S, B)."""
     candidates = action.unsqueeze(2).expand(-1, -1, critic.num_candidates, -1)
@@ -91,11 +91,11 @@ def make_update(version: str, passes: int, **sizes):
     args = script.Args(**sizes)
     obs_dim, action_dim = TASKS[args.env_id]
     torch.manual_seed(0)
-    agent = script.Agent(args, obs_dim, action_dim)
+    agent = script.Agent(args, obs_dim, action_dim).to(uwac.DEVICE)
     if version == "UWAC literal":
         agent.target_critic.num_candidates = args.num_candidates
         agent.critic.num_candidates = 1  # the actor's loss has one action a state
-        uwac.uncertainty = literal_uncertainty
+        agent.uncertainty = functools.partial(literal_uncertainty, args=args)
     shapes = (obs_dim,), (action_dim,), (), (obs_dim,), ()
     data = [2 * torch.rand(10_000, *shape, device=uwac.DEVICE) - 1 for shape in shapes]
     data[-1].zero_()  # done
@@ -233,7 +233,7 @@ def main(args: Args) -> None:
     about |= {**settings, "date": str(date.today())}
     path = args.folder / "speed.json"
     args.folder.mkdir(parents=True, exist_ok=True)
-    with uwac.input_errors(f"{path}: rows cannot be added to it"):
+    with uwac.input_errors(f"{path}: rows cannot be added to it", OSError, ValueError, TypeError):
         kept = [*json.loads(path.read_text())] if path.exists() else []
     path.write_text(json.dumps(kept))  # fails now, and not after hours
     rows = []

@@ -56,11 +56,13 @@ def train(args: Args, rate: float, spectral_norm: bool) -> tuple[uwac.Agent, lis
     dims = envs.single_observation_space.shape + envs.single_action_space.shape
     max_steps = envs.envs[0].spec.max_episode_steps
     transitions = uwac.to_transitions(arrays, *dims, max_steps, str(path))
+    space = envs.single_action_space
+    transitions[1], _ = uwac.to_unit_actions(transitions[1], space, True, str(path))
     data = [torch.as_tensor(array, device=uwac.DEVICE) for array in transitions]
     settings = {"env_id": args.env_id, "batch_size": args.batch_size, "variance": "analytic"}
     settings = uwac.Args(**settings, dropout=rate, spectral_norm=spectral_norm)
     torch.manual_seed(args.seed)
-    agent = uwac.Agent(settings, *dims)
+    agent = uwac.Agent(settings, *dims).to(uwac.DEVICE)
     for step in range(args.total_steps):
         uwac.update(agent, data, step, settings)
     return agent, data

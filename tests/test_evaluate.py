@@ -59,8 +59,7 @@ def test_the_last_evaluation_again(script, monkeypatch, capsys):
 def test_policies_of_known_networks(monkeypatch):
     """The actor's mean is 0.5 with next to no spread, the VAE's action 1.5; Q1 is the sum of the
     actions, whose largest candidate `greedy` takes."""
-    run_of(uwac)
-    agent, _ = uwac.load_checkpoint("run")
+    agent = uwac.Agent(short(uwac, num_seeds=2), 3, 2)
     with torch.no_grad():
         for network in (agent.actor, agent.vae.decoder, agent.critic):
             for parameter in network.parameters():
@@ -194,10 +193,10 @@ def test_diagnosis_of_known_networks(monkeypatch):
     assert found["auroc_uniform"] == pytest.approx(7 / 8, abs=0.1)  # a quarter has no variance
     # And where only a state's own action, here the state, has none but what a call gives to all.
     masks = itertools.count(0, -9)
-    distance = lambda _, obs, x, args: (x - obs).norm(dim=-1) + next(masks)
-    monkeypatch.setattr(uwac, "uncertainty", distance)
+    distance = lambda _, obs, x: (x - obs).norm(dim=-1) + next(masks)
+    monkeypatch.setattr(agent, "uncertainty", distance)
     obs = torch.rand(1, 40, 3)
-    assert min(diagnose.aurocs(agent, obs, obs, None).values()) > 0.8
+    assert min(diagnose.aurocs(agent, obs, obs).values()) > 0.8
 
 
 def test_other_data_are_no_diagnosis():

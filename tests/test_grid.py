@@ -6,6 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import tyro
 
 ray = pytest.importorskip("ray", reason="benchmark/requirements.txt is not installed")
 import evaluate
@@ -58,7 +59,8 @@ class StubArgs:
 def stub(tmp_path, monkeypatch):
     (tmp_path / "stub.py").write_text(STUB)
     monkeypatch.setitem(run.METHODS, "stub", str(tmp_path / "stub.py"))
-    monkeypatch.setitem(run.SCRIPTS, "stub", SimpleNamespace(Args=StubArgs))
+    script = SimpleNamespace(Args=StubArgs, parse=lambda words: tyro.cli(StubArgs, args=words))
+    monkeypatch.setitem(run.SCRIPTS, "stub", script)
     folders = {"folder": tmp_path / "results", "work": tmp_path / "work"}
     for folder in folders.values():
         folder.mkdir()
