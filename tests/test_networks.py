@@ -103,3 +103,10 @@ def test_mmd_of_equal_samples_has_a_finite_gradient(script, kernel):
 def test_mmd_names_its_kernels(script):
     with pytest.raises(KeyError, match="rbf"):
         script.mmd(torch.randn(2, 3), torch.randn(2, 3), "rbf", 20.0)
+
+
+def test_mmd_of_many_samples_is_exact(script):
+    """Far from the origin distances by matrix products, cdist's way above 25 samples, are noise."""
+    x, y = 3000 + torch.randn(2, 5, 40, 3)
+    exact = script.mmd(x.double(), y.double(), "gaussian", 20.0).float()
+    assert_close(script.mmd(x, y, "gaussian", 20.0), exact, rtol=1e-3, atol=0)
