@@ -245,9 +245,9 @@ class Agent(nn.Module):
         self.args = args
         self.dims = (obs_dim, action_dim)
         # Inside, actions are in [-1, 1]; the environment's are action * scale + offset.
-        ones = torch.ones(action_dim)
-        self.register_buffer("action_scale", ones * torch.as_tensor((high - low) / 2))
-        self.register_buffer("action_offset", ones * torch.as_tensor((high + low) / 2))
+        low, high = (torch.as_tensor(bound).float().expand(action_dim) for bound in (low, high))
+        self.register_buffer("action_scale", (high - low) / 2)
+        self.register_buffer("action_offset", (high + low) / 2)
         # Line 1: actor, critics and their targets; the VAE is for line 10.
         self.actor = Actor(args.num_seeds, obs_dim, action_dim)
         self.critic = Critic(args.num_seeds, obs_dim, action_dim)
@@ -388,7 +388,7 @@ SECONDS = 20  # until a server that says nothing is given up
 
 
 def env_spec(env_id: str) -> tuple[str, int | None, float, float]:
-    """A row of ENVIRONMENTS; for no task of D4RL's, one whose score is the return."""
+    """A row of ENVIRONMENTS for D4RL's tasks. Any other environment's score is its return."""
     files = task_files()
     if env_id in files or f"{env_id}-v0" in files:
         return ENVIRONMENTS[env_id.split("-")[0]]
@@ -474,8 +474,8 @@ def make_envs(env_id: str, num: int) -> gym.vector.SyncVectorEnv:
 def to_unit_actions(
     action: np.ndarray, space: gym.spaces.Box, clip: bool, where: str
 ) -> tuple[np.ndarray, int]:
-    """Actions (n, A) from the bounds of their space to [-1, 1], and how many were clipped, as some
-    of D4RL's demonstrations are. Raises InputError for such where `clip` is False."""
+    """Actions (n, A), brought from the bounds of their space to [-1, 1], and how many were clipped:
+    some of D4RL's demonstrations are out of bounds. With `clip` False that is an InputError."""
     unit = (action - (space.high + space.low) / 2) / ((space.high - space.low) / 2)
     beyond = np.abs(unit).max(1) > 1 + 1e-5  # by more than rounding
     if beyond.any() and not clip:
@@ -483,7 +483,7 @@ def to_unit_actions(
         bounds = f"[{space.low[column]:g}, {space.high[column]:g}]"
         farthest = f"the farthest is {action[row, column]:g}, whose bounds are {bounds}"
         raise InputError(f"{where}: {beyond.sum()} actions are out of bounds; {farthest}")
-    return unit.clip(-1, 1), int(beyond.sum())
+    return unit.clip(-1, 1).astype(np.float32), int(beyond.sum())
 
 
 def task_files() -> dict[str, str]:
@@ -563,7 +563,7 @@ def read_file(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str, str | 
     """Arrays of a file in D4RL's format; and its path, SHA-256, whether that is D4RL's, and its
     metadata. Raises InputError."""
     names = ["observations", "actions", "rewards", "terminals"]
-    damage = (OSError, KeyError, ValueError, RuntimeError)
+    damage = (OSError, KeyError, RuntimeError, TypeError, ValueError, MemoryError)
     with input_errors(f"{path}: cannot be read as D4RL's HDF5", *damage), h5py.File(path) as file:
         if "timeouts" in file:
             names.append("timeouts")
@@ -580,9 +580,9 @@ def to_transitions(
 ) -> list[np.ndarray]:
     """Transitions as `d4rl.qlearning_dataset` makes them of observations (n, D), actions (n, A),
     rewards, terminals and, if there are any, timeouts (n,): float32 obs, action, reward, next_obs,
-    done. A step that ends its episode by timeout has no next observation and is
-    dropped, as is the last of all; a terminal step is kept with done = 1. Without timeouts, an
-    episode ends after `max_steps`. Raises InputError that begins with `where`."""
+    done. A step that ends its episode by timeout has no next observation and is dropped, as is the
+    last of all; a terminal step is kept with done = 1. Without timeouts, an episode ends after
+    `max_steps`. Raises InputError that begins with `where`."""
     widths = {"rewards": (), "observations": (obs_dim,), "actions": (action_dim,), "terminals": ()}
     if "timeouts" in arrays:
         widths["timeouts"] = ()
@@ -668,7 +668,7 @@ def train(
     update: Callable,
     args: Args,
 ) -> None:
-    """Updates, from the last evaluation in the result's history on, with metrics, evaluations and
+    """Trains from the last evaluation in `result` on, and writes metrics, evaluations and
     checkpoints into the run's folder. Raises as main."""
     history = result["history"]
     start, seconds = (history[-1]["step"], history[-1]["seconds"]) if history else (0, 0.0)
