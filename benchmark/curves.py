@@ -77,7 +77,7 @@ def draw_curves(run: pd.Series, found: pd.DataFrame, metrics: list[str], path: P
             axes.set_ylim(low - 0.1 * abs(low), high * 2)
         shade_warmup(axes, run["args"]["warmup_steps"])
         axes.set_xlim(0, long["step"].max() * 1.03)
-    grid.figure.suptitle(f"{run['task']}, {run['protocol']}\n{run['data']}")
+    grid.figure.suptitle(f"{run['task']}, {run['conditions']}\n{run['data']}")
     grid.figure.set_layout_engine("constrained")
     sns.move_legend(grid, "outside lower center", title=None, ncols=2)
     save(grid.figure, path)

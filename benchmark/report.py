@@ -19,6 +19,8 @@ import numpy as np
 import pandas as pd
 import tyro
 from curves import draw_curves
+from ending import errors_in_one_line
+from evaluate import earlier_results
 from published import others_scores
 from scipy.stats import bootstrap, trim_mean
 from style import COLOURS, NAMES
@@ -31,7 +33,8 @@ import bear
 OF_A_RUN = {"seed", "num_seeds", "run_dir", "resume", "total_steps", "dataset_path", "log_every"}
 OF_A_RUN |= {"exp_name", "checkpoint_every", "cuda_graph", "capture_video", "track", "evaluate"}
 OF_THE_PROTOCOL = {"env_id", "warmup_steps", "matmul_precision", "eval_episodes", "eval_candidates"}
-SETTING = ["task", "data", "protocol"]  # what runs must share to be compared
+SETTING = ["task", "data", "protocol"]  # what runs must share to be compared in a table
+FIGURE = ["task", "data", "conditions"]  # and in a figure: lines may be of different lengths
 METHOD = [*SETTING, "method"]
 SCORES = ["score", "score_sample"]
 COLUMNS = {  # of a metric in the table of runs
@@ -75,19 +78,18 @@ def read(file: Path) -> dict:
     """A run, with what evaluate.py found of it."""
     result = json.loads(file.read_text())
     args, data, updates = result["args"], result["data"], result["history"][-1]["step"]
-    where = "within the warm-up of" if updates <= args["warmup_steps"] else "warm-up"
-    protocol = f"{updates:,} updates, {where} {args['warmup_steps']:,}"
+    conditions = f"warm-up {args['warmup_steps']:,}"
     for name in ("matmul_precision", "eval_episodes", "eval_candidates"):
         usual = getattr(bear.Args, name)
         if args.get(name, usual) != usual:
-            protocol += f", {name.replace('_', ' ')} {args[name]}"
-    evaluation = file.parent / "evaluation.json"
-    policies = json.loads(evaluation.read_text()) if evaluation.exists() else []
+            conditions += f", {name.replace('_', ' ')} {args[name]}"
+    within = " (all in the warm-up)" if updates <= args["warmup_steps"] else ""
     size = f"{result['transitions']:,} transitions"
     return {
         "task": re.sub(r"-v\d+$", "", args["env_id"]),  # the paper's name, which has no version
         "data": f"{Path(data['path']).name}, {size}, sha256 {data.get('sha256', 'unknown')[:8]}",
-        "protocol": protocol,
+        "conditions": conditions,
+        "protocol": f"{updates:,} updates{within}, {conditions}",
         "name": result.get("method") or args.get("exp_name") or result["algorithm"],
         "settings": {name: str(args[name]) for name in args if name not in OF_A_RUN},
         "args": args,
@@ -95,7 +97,7 @@ def read(file: Path) -> dict:
         "MB": result.get("peak_mb"),
         "hardware": result["hardware"],
         "mean_reward": data.get("mean_reward"),
-        "policies": result.get("policies", policies),
+        "policies": result.get("policies") or earlier_results(file.parent),
     }
 
 
@@ -154,7 +156,7 @@ def evaluations(runs: pd.DataFrame) -> pd.DataFrame:
         frame = frame.explode(metrics).astype(float)
         if args.get("dropout") == 0 and "members" not in args:  # there is no Var[Q]
             frame["ood_auroc"] = np.nan
-        about = {name: run[name] for name in (*METHOD, "MB")}
+        about = {name: run[name] for name in (*METHOD, "conditions", "MB")}
         about |= {"run": len(frames), "agent": frame.groupby("step").cumcount()}
         about |= {"warmup": args["warmup_steps"], "num_seeds": args["num_seeds"]}
         frames.append(frame.assign(**about))
@@ -236,15 +238,14 @@ def aggregate_table(agents: pd.DataFrame) -> pd.DataFrame:
 def main(args: Args) -> None:
     runs = read_all(args.results)
     found = evaluations(runs)
-    metrics = [name for name in args.metrics if name in found]
+    known = {name for history in runs["history"] for name in history[0]} - {"step", "seconds"}
+    metrics = [name for name in args.metrics if name in known]
     unknown = sorted({*args.metrics} - {*metrics} - {"score_sample"})  # which old files lack
     if unknown or not metrics:
-        known = [name for name in found if name not in (*METHOD, "step", "seconds", "run", "agent")]
         refuse(f"--metrics {' '.join(unknown)}: there are {', '.join(sorted(known))}")
     args.folder.mkdir(parents=True, exist_ok=True)
     agents = found.groupby([*METHOD, "run", "agent"], sort=False).apply(headline)
-    played = observations(runs, METHOD)
-    policies = policy_table(played, METHOD)
+    policies = policy_table(observations(runs, METHOD), METHOD)
     table = run_table(agents)
     tables = {"runs": table, "beside": beside_table(table, policies)}
     tables |= {"aggregates": aggregate_table(agents), "policies": policies}
@@ -257,15 +258,16 @@ def main(args: Args) -> None:
             shown = shown.dropna(axis="columns", how="all")
             shown = shown.round({column: DIGITS.get(column, 1) for column in shown})
             shown = shown.replace(-0.0, 0.0).astype(object).where(shown.notna(), None)
-            table = shown.to_markdown(index=False, missingval="–", floatfmt=".4g")
+            table = shown.to_markdown(index=False, missingval="–", floatfmt=".6g")
             text += [CAPTIONS[name], table]
-    for number, (setting, here) in enumerate(runs.groupby(SETTING, sort=False), 1):
+    played = observations(runs, [*FIGURE, "method"])
+    for number, (setting, here) in enumerate(runs.groupby(FIGURE, sort=False), 1):
         run = here.iloc[0]
         start = f"{number:02}-{run['task'].replace('/', '-')}"
         curves = args.folder / f"{start}-{'-'.join(metrics)}.png"
-        draw_curves(run, found[(found[SETTING] == list(setting)).all(axis=1)], metrics, curves)
-        text.append(f"![{run['task']}, {run['protocol']}]({curves.name})")
-        rows = played[(played[SETTING] == list(setting)).all(axis=1)]
+        draw_curves(run, found[(found[FIGURE] == list(setting)).all(axis=1)], metrics, curves)
+        text.append(f"![{run['task']}, {run['conditions']}]({curves.name})")
+        rows = played[(played[FIGURE] == list(setting)).all(axis=1)]
         if len(rows):
             draw_policies(run, rows, args.folder / f"{start}-policies.png")
             text.append(f"![{run['task']}, who plays]({start}-policies.png)")
@@ -274,7 +276,5 @@ def main(args: Args) -> None:
 
 
 if __name__ == "__main__":
-    try:
+    with errors_in_one_line():
         main(tyro.cli(Args, description=__doc__))
-    except OSError as error:
-        sys.exit(f"error: {error}")

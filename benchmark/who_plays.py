@@ -86,7 +86,7 @@ def draw_policies(run: pd.Series, rows: pd.DataFrame, path: Path) -> None:
             if method.startswith(name.removeprefix("paper: ")):
                 mark(axes, score, name)
         shade_warmup(axes, run["args"]["warmup_steps"])
-    grid.figure.suptitle(f"{run['task']}, {run['protocol']}")
+    grid.figure.suptitle(f"{run['task']}, {run['conditions']}")
     grid.figure.set_layout_engine("constrained")
     sns.move_legend(grid, "outside lower center", title=None, ncols=3)
     save(grid.figure, path)

@@ -87,7 +87,7 @@ def test_one_rule_in_every_table(warmup, score, evaluations, tmp_path):
     args = save(tmp_path, bear, uwac)
     row, _ = table(args, "runs")
     assert float(row["score"]) == score and float(row["evaluations"]) == evaluations
-    assert ("within the warm-up of 1,200" in row["protocol"]) == (warmup == 1200)
+    assert ("(all in the warm-up)" in row["protocol"]) == (warmup == 1200)
     (beside,) = table(args, "beside")
     assert float(beside["here: BEAR"]) == float(beside["here: UWAC"]) == score
     assert (beside["paper: UWAC"], beside["paper: BC"], beside["CORL: BC"]) == (
@@ -119,6 +119,7 @@ def test_protocols_are_never_averaged(tmp_path):
     assert rows[95]["protocol"] == "200 updates, warm-up 100, eval candidates 1"
     assert rows[90]["data"] == "a.hdf5, 6,704 transitions, sha256 01234567"
     assert rows[30]["seeds"] == "2"
+    assert len(list(args.folder.glob("*.png"))) == 6  # lines of different lengths share a figure
 
 
 def test_a_sweep_is_labelled_by_what_differs(tmp_path):
@@ -220,7 +221,7 @@ def test_nothing_to_report_on(tmp_path, capsys):
     args = report.Args(results=(tmp_path,), folder=tmp_path / "report")
     for results, metrics, message in (
         ((), ("score",), "no results in"),
-        ((result(),), ("mm",), "mm"),
+        ((result(),), ("MB",), "--metrics MB: there are mmd, ood"),
     ):
         save(tmp_path, *results)
         args.metrics = metrics
