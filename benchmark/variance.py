@@ -5,7 +5,7 @@
 Trains UWAC (analytic variance, a batch of 64, otherwise the defaults) for each dropout rate, with
 spectral norm and without it, and compares estimates on the trained critics with 20,000 passes, at
 256 states of the data, with the data's actions and with random ones. "one mask" is uwac.py's mc,
-"masks of rows" the same with masks of each row, as the authors' code draws them. Shape letters as
+"per-sample masks" the same with masks of each row, as the authors' code draws them. Shape letters as
 in uwac.py.
 """
 
@@ -29,7 +29,7 @@ import uwac
 
 STYLES = {  # colour and line of an estimate
     "one mask": (COLOURS["uwac"], "-"),
-    "masks of rows": (COLOURS["uwac-code"], "--"),
+    "per-sample masks": (COLOURS["uwac-code"], "--"),
     "analytic": (COLOURS["uwac-analytic"], ":"),
 }
 
@@ -96,7 +96,7 @@ def study(args: Args, agent: uwac.Agent, data: list[Tensor], rate: float) -> lis
     estimates = [("analytic", 0, uwac.analytic_dropout_variance, ())]
     for T in args.passes:
         estimates.append(("one mask", T, uwac.mc_dropout_variance, (T,)))
-        estimates.append(("masks of rows", T, row_masks_variance, (T,)))
+        estimates.append(("per-sample masks", T, row_masks_variance, (T,)))
     rows = []
     for actions, action in (("data", known), ("random", torch.rand_like(known) * 2 - 1)):
         inputs = agent.critic, obs, action, rate
