@@ -5,8 +5,8 @@
 Trains UWAC (analytic variance, a batch of 64, otherwise the defaults) for each dropout rate, with
 spectral norm and without it, and compares estimates on the trained critics with 20,000 passes, at
 256 states of the data, with the data's actions and with random ones. "one mask" is uwac.py's mc,
-"per-sample masks" the same with masks of each row, as the authors' code draws them. Shape letters as
-in uwac.py.
+"per-sample masks" the same with masks of each row, as the authors' code draws them. Shape letters
+as in uwac.py.
 """
 
 import json
