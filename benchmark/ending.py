@@ -1,4 +1,4 @@
-"""How the programs of this folder end, as the scripts do: `from ending import errors_in_one_line`."""
+"""How the programs of this folder end: as the scripts do, with `errors_in_one_line`."""
 
 import sys
 from contextlib import contextmanager

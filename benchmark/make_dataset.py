@@ -7,9 +7,9 @@
     python benchmark/make_dataset.py --minari D4RL/door/human-v2             # convert
 
 Sets lie in D4RL's cache folder as TASK-KIND-rebuilt.hdf5, with `metadata` on what made them. One of
-the same name is replaced only with --force. Episode i of a roll-out, from 0 on, begins with `reset(seed=seed + i)` in
-uwac.py's environment, `seed` being in `metadata`: its actions replay it exactly. SAC is Haarnoja et
-al.'s second version (2018b). Shapes: n steps, N environments, B batch, D observation size, A action
+the same name is replaced only with --force. Episode i of a roll-out, from 0 on, begins with
+`reset(seed=seed + i)` in uwac.py's environment, `seed` being in `metadata`: its actions replay it
+exactly. SAC is Haarnoja et al.'s second version (2018b). Shapes: n steps, N environments, B batch, D observation size, A action
 size; as in uwac.py, networks have a leading 1 (seed), and critics a 2 before it.
 """
 

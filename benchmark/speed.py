@@ -63,8 +63,8 @@ def cases_of(group: str) -> list[dict]:
 
 @torch.no_grad()
 def literal_uncertainty(critic, obs: Tensor, action: Tensor, args: uwac.Args) -> Tensor:
-    """Agent.uncertainty as the paper's text has it: T passes from the input to Q, with masks of each
-    row, at all candidates of a state. Copies of the action, at which the variance is wanted, stand
+    """Agent.uncertainty as the paper's text has it: T passes from the input to Q, with per-sample
+    masks, at all candidates of a state. Copies of the action, at which the variance is wanted, stand
     for these, which is the same work: obs (S, B, D), action (S, B, A) -> (S, B)."""
     candidates = action.unsqueeze(2).expand(-1, -1, critic.num_candidates, -1)
     q = [critic(obs, candidates, args.dropout)[..., 0] for _ in range(args.passes)]  # (2, S, B)

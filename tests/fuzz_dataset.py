@@ -1,4 +1,4 @@
-"""Fuzz campaign over read_file and to_transitions: HDF5 files that are damaged or of wrong contents.
+"""Fuzz campaign over read_file and to_transitions: HDF5 files damaged or of wrong contents.
 
     python tests/fuzz_dataset.py --cases 2000            # some minutes; exit code 1 after a failure
     python tests/fuzz_dataset.py --seed 0 --case 137     # one case again, and how it is refused

@@ -1,4 +1,4 @@
-"""Arguments that cannot be are refused: pydantic's error in Python, one line at the command line."""
+"""Wrong arguments are refused: by pydantic's error in Python, by one line at the command line."""
 
 import dataclasses
 
@@ -60,7 +60,7 @@ def test_no_variance_to_weigh_by():
 
 
 def test_auto_is_by_the_task():
-    """By what is made of its name: laplacian on hopper and walker2d (BEAR's author), spectral norm on Adroit (paper)."""
+    """Laplacian on hopper and walker2d (BEAR's author), spectral norm on Adroit (paper)."""
     for task in ("pen-human", "hammer-cloned-v1", "door-demo", "AdroitHandPen-v1", "pendulum-mine"):
         assert bear.Args(task).mmd_kernel == uwac.Args(task).mmd_kernel == "gaussian"
         assert uwac.Args(task).spectral_norm is (task != "pendulum-mine")

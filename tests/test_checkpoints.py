@@ -81,7 +81,7 @@ def test_what_shapes_the_training_stays(monkeypatch, capsys):
 
 
 def test_data_may_move_but_not_change():
-    """A file that stands elsewhere is taken from there; another one is refused, and so is a GPU's run."""
+    """A file that stands elsewhere is taken from there; another one, or a GPU's run, is refused."""
     uwac.main(short(uwac, total_steps=3))
     Path("moved.hdf5").write_bytes(Path("points.hdf5").read_bytes())
     with h5py.File("points.hdf5", "a") as file:

@@ -1,4 +1,4 @@
-"""Data sets that arrive over a network: local servers play D4RL's and its mirror, with their faults."""
+"""Downloads: local servers play D4RL's and the mirror, with their faults."""
 
 import hashlib
 import http.server

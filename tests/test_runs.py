@@ -49,7 +49,8 @@ def test_lines_and_tensorboard(script, capsys):
     """Both at every log and evaluation; the curves are each seed's."""
     result = script.main(short(script, num_seeds=2, lmbda=0.625))
     first, *lines = capsys.readouterr().out.splitlines()
-    assert first.startswith(f"{script.__name__}: 40 transitions of points.hdf5 (unverified), on cpu; ")
+    data = "40 transitions of points.hdf5 (unverified)"
+    assert first.startswith(f"{script.__name__}: {data}, on cpu; ")
     pattern = r" (\d)/6 \[.* updates.*\]: (warm-up, )?vae_loss \S+, "
     steps, warmup = zip(*(re.search(pattern, line).groups() for line in lines))
     assert steps == ("2", "3", "4", "6")
