@@ -11,7 +11,6 @@ import tyro
 ray = pytest.importorskip("ray", reason="benchmark/requirements.txt is not installed")
 import evaluate
 import run
-import tyro
 from conftest import command_line, words
 
 import bear
