@@ -46,7 +46,7 @@ METHODS = {
     "bear+dropout+sn": "uwac.py --weighting none --spectral-norm True --variance analytic",
     # Not in the paper: do the weights keep Q bounded without the norm that Adroit has?
     "uwac-no-sn": "uwac.py --spectral-norm False --variance analytic",
-    # The authors' configuration: README.md, "Paper, authors' code, here".
+    # The authors' configuration: docs/fidelity.md.
     "uwac-code": "uwac.py --weighting exp --beta 0.5 --weight-clip 1 --num-mmd-samples 4"
     " --mmd-kernel gaussian --spectral-norm True --q-noise",
     "uwac-std": "uwac.py --weighting std",
