@@ -19,7 +19,7 @@ FAULTS = {
     "403": "403 Client Error",
     "404": "404 Client Error",
     "refused": "Connection refused",
-    "silent": "Read timed out",
+    "silent": "read timeout=0.5",
     "cut": "IncompleteRead",
     "wrong": "does not match the known hash",
 }

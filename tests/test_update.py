@@ -162,6 +162,9 @@ def test_act_gives_the_environments_units(script):
         torch.manual_seed(0)
         agent = script.Agent(script.Args(), 5, 2, *limits)
         actions.append(agent.act(np.ones((50, 5))))
+    mean, _ = agent.actor(torch.ones(1, 50, 5))
+    deterministic = agent.act(np.ones((50, 5)), deterministic=True)
+    np.testing.assert_allclose(deterministic, agent.to_env(mean.tanh()))
     inside, outside = actions
     np.testing.assert_allclose(outside, inside * [2, 0.2] + [0, 0.2], rtol=1e-5)
     assert np.abs(inside).max() > 0.9
@@ -193,6 +196,20 @@ def test_uwacs_choice_has_the_noise_of_literal_passes(spread, low, high, monkeyp
     assert rank_of_act() == pytest.approx(literal, abs=5 * 2.9 * (2 / 1000) ** 0.5)  # 5 errors
     agent.args.dropout = 0.0
     assert rank_of_act() == 0
+
+
+@pytest.mark.parametrize("noise", [True, False])
+def test_q_noise_is_in_targets_and_in_the_actors_loss(noise):
+    args, agent = small(uwac, q_noise=noise)
+    q_values, asked = agent.q_values, []
+
+    def recorded(critic, obs, action, noise):
+        asked.append((critic, noise))
+        return q_values(critic, obs, action, noise)
+
+    agent.q_values = recorded
+    uwac.update(agent, transitions(), 1, args)
+    assert asked == [(agent.target_critic, noise), (agent.critic, noise)]
 
 
 def test_an_update_takes_a_power_iteration_of_critics_and_targets():
