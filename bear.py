@@ -528,7 +528,7 @@ def find_dataset(env_id: str) -> Path:
     checksum = d4rl_checksum(path.name)
     for place in (beside, path, cache / f"{env_id.removesuffix('-v0')}-rebuilt.hdf5"):
         if place.is_file():
-            if place.name == path.name and checksum not in (None, pooch.file_hash(place)):
+            if checksum and place.name == path.name and pooch.file_hash(place) != checksum:
                 problem = "not D4RL's file of this name, by its SHA-256; move it away"
                 raise InputError(f"{place}: {problem}, or train on it by --dataset-path {place}")
             return place
@@ -540,13 +540,19 @@ def find_dataset(env_id: str) -> Path:
 def download(env_id: str, address: str, checksum: str | None, path: Path) -> Path:
     """`path`, with what the address or a mirror has. The mirror is asked only where the checksum is
     known, as some of its files are cut off. Raises InputError where neither has it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    not_writable = f"{path.parent}: cannot hold data sets; set D4RL_DATASET_DIR to another folder"
+    with input_errors(not_writable, OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        folder = tempfile.TemporaryDirectory(dir=path.parent)
+    sources = [address]
+    if checksum:
+        sources.append(MIRROR + path.name)
     said = []
-    for source in (address, MIRROR + path.name)[: 2 if checksum else 1]:
-        with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+    with folder:
+        for source in sources:
             try:
                 http = pooch.HTTPDownloader(progressbar=True, timeout=SECONDS)
-                aside = pooch.retrieve(source, checksum, path.name, folder, downloader=http)
+                aside = pooch.retrieve(source, checksum, path.name, folder.name, downloader=http)
                 read_file(aside)  # before it is kept
                 os.replace(aside, path)
                 return path
