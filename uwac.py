@@ -703,10 +703,23 @@ def download(env_id: str, address: str, checksum: str | None, path: Path) -> Pat
             except (OSError, ValueError, InputError) as error:  # those of requests are OSErrors
                 said.append(f"{source} says: {' '.join(str(error).split())}")
     by_hand = f"put it into {path.parent} by hand"
-    instead = f"python benchmark/make_dataset.py --policy {env_id.split('-')[0]}-medium"
-    if "Adroit" in env_spec(env_id)[0]:
-        instead = "--env-id door-demo, which needs no download"
+    instead = without_download(env_id)
     raise InputError(f"{path.name} cannot be had: {by_hand}, or use {instead}. {'; '.join(said)}")
+
+
+def without_download(env_id: str) -> str:
+    """What trains on a D4RL task, or on one like it, without a download."""
+    gym_id, *_ = env_spec(env_id)
+    if "Adroit" in gym_id:
+        return "--env-id door-demo, which needs no download"
+    task = env_id.rpartition("-v")[0] or env_id  # without its version
+    name, kind = task.split("-", 1)
+    if kind == "medium-replay":
+        option = f"--env {gym_id}"
+    else:
+        policies = [f"{name}-{part}" for part in kind.split("-")]
+        option = f"--policy {' '.join(policies)}"
+    return f"python benchmark/make_dataset.py {option}, then --env-id {task}"
 
 
 def read_file(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str, str | bool]]:

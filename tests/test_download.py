@@ -2,24 +2,26 @@
 
 import hashlib
 import http.server
+import importlib.util
+import json
 import multiprocessing
-import runpy
 import shutil
-import socket
 import threading
-import time
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, short
+
+import uwac
 
 DEMO = (ROOT / "data" / "door-demo.hdf5").read_bytes()
-SHA256 = hashlib.sha256(DEMO).hexdigest()
+HALF = len(DEMO) // 2
 NAME = "door-v0_demos_clipped.hdf5"
 FAULTS = {
     "403": "403 Client Error",
     "404": "404 Client Error",
     "refused": "Connection refused",
-    "silent": "read timeout=0.5",
+    "silent": "read timeout=1",
+    "stalls": "Read timed out",
     "cut": "IncompleteRead",
     "wrong": "does not match the known hash",
 }
@@ -37,14 +39,14 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_response(int(kind) if kind.isdigit() else 200)
         self.send_header("Content-Length", str(len(DEMO)))
         self.end_headers()
-        first, second = DEMO[: len(DEMO) // 2], DEMO[len(DEMO) // 2 :]
-        self.wfile.write(first)
+        self.wfile.write(DEMO[:HALF])
         if kind == "stalls":
+            self.server.stalling.set()
             self.server.closing.wait(30)
-        if kind == "slow":
-            time.sleep(0.3)  # so that two downloads overlap
+        if kind == "at once":
+            self.server.two.wait(30)
         if kind != "cut":
-            self.wfile.write(bytes(len(second)) if kind == "wrong" else second)
+            self.wfile.write(bytes(len(DEMO) - HALF) if kind == "wrong" else DEMO[HALF:])
 
     def log_message(self, *args):
         pass
@@ -54,75 +56,97 @@ class Handler(http.server.BaseHTTPRequestHandler):
 def server(script, tmp_path, monkeypatch):
     """A server, an empty cache folder, and the checksum of what the server has for door-human."""
     monkeypatch.setenv("D4RL_DATASET_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(script, "SECONDS", 0.5)
-    monkeypatch.setattr(script, "d4rl_checksum", {NAME: SHA256}.get)
+    monkeypatch.setattr(script, "d4rl_checksum", {NAME: hashlib.sha256(DEMO).hexdigest()}.get)
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         server.daemon_threads = True
-        server.asked, server.closing = [], threading.Event()
+        server.asked, server.two = [], threading.Barrier(2)
+        server.closing, server.stalling = threading.Event(), threading.Event()
         threading.Thread(target=server.serve_forever, args=(0.02,)).start()
         yield server
         server.closing.set()
         server.shutdown()
 
 
-def play(script, server, monkeypatch, d4rl, mirror="404"):
-    """D4RL's server and the mirror answer as these kinds say."""
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        ports = {"refused": unused.getsockname()[1]}
+def play(script, server, monkeypatch, d4rl, mirror="404", seconds=1):
+    """D4RL's server and the mirror answer as these kinds say; nobody listens on port 1."""
     for name, kind in (("D4RL", d4rl), ("MIRROR", mirror)):
-        port = ports.get(kind, server.server_port)
+        port = 1 if kind == "refused" else server.server_port
         monkeypatch.setattr(script, name, f"http://127.0.0.1:{port}/{kind}/{name}/")
+    if {d4rl, mirror} & {"silent", "stalls"}:
+        monkeypatch.setattr(script, "SECONDS", seconds)
+    server.asked.clear()
+
+
+def refusal(script, task):
+    with pytest.raises(script.InputError) as error:
+        script.find_dataset(task)
+    assert "\n" not in str(error.value)
+    return str(error.value)
+
+
+def test_d4rls_server_is_asked_first_and_once(script, server, tmp_path, monkeypatch, capsys):
+    """Nothing but the file is left in the cache. The run says that the file is D4RL's."""
+    play(script, server, monkeypatch, "200", "200")
+    run = tmp_path / "run"
+    options = {"env_id": "door-human", "dataset_path": None, "total_steps": 1}
+    script.main(short(script, run_dir=str(run), **options))
+    path = script.find_dataset("door-human")
+    assert server.asked == [f"/200/D4RL/hand_dapg/{NAME}"]
+    assert path == tmp_path / "cache" / NAME and path.read_bytes() == DEMO
+    assert list(path.parent.iterdir()) == [path]
+    assert f"{path} (D4RL's own file)" in capsys.readouterr().out.splitlines()[0]
+    assert json.loads((run / "result.json").read_text())["data"]["d4rl"] is True
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_the_mirror_has_what_d4rl_does_not_give(script, server, tmp_path, monkeypatch, fault):
-    """Kept under D4RL's name, and nothing else is left; the next call asks nobody."""
+def test_the_mirror_has_what_d4rl_does_not_give(script, server, monkeypatch, fault):
     play(script, server, monkeypatch, fault, "200")
-    path = tmp_path / "cache" / NAME
-    assert script.find_dataset("door-human") == path
-    asked = len(server.asked)
-    assert script.find_dataset("door-human") == path and len(server.asked) == asked
+    path = script.find_dataset("door-human")
     assert path.read_bytes() == DEMO and list(path.parent.iterdir()) == [path]
-    assert script.read_file(path)[1]["d4rl"] is True
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_neither_has_it(script, server, tmp_path, monkeypatch, fault):
-    """One line: what each said, the folder to put the file into, what needs no download."""
+    """One line: what each said, and the folder to put the file into. Nothing is left."""
     for d4rl, mirror in (("403", fault), (fault, "cut")):
         play(script, server, monkeypatch, d4rl, mirror)
-        with pytest.raises(script.InputError) as error:
-            script.find_dataset("door-human")
-        message = str(error.value)
-        assert message.startswith(f"{NAME} cannot be had: put it into {tmp_path / 'cache'} by hand")
-        assert "--env-id door-demo" in message and "\n" not in message
-        assert FAULTS[d4rl] in message and FAULTS[mirror] in message
+        line = refusal(script, "door-human")
+        assert line.startswith(f"{NAME} cannot be had: put it into {tmp_path}/cache by hand, or ")
+        assert f"{script.D4RL}hand_dapg/{NAME} says: " in line and FAULTS[d4rl] in line
+        assert f"{script.MIRROR}{NAME} says: " in line and FAULTS[mirror] in line
         assert list((tmp_path / "cache").iterdir()) == []
-    monkeypatch.setattr(script, "d4rl_checksum", lambda name: None)
-    with pytest.raises(script.InputError, match="benchmark/make_dataset.py --policy hopper-medium"):
-        script.find_dataset("hopper-expert-v2")
 
 
-def test_without_a_checksum_the_mirror_is_not_asked(script, server, tmp_path, monkeypatch):
-    """relocate's files, and those of a script that was copied alone."""
-    shutil.copy(script.__file__, tmp_path)
-    alone = runpy.run_path(str(tmp_path / f"{script.__name__}.py"))
-    assert alone["d4rl_checksum"](NAME) is None
-    relocate = "relocate-v0_demos_clipped.hdf5"
-    play(script, server, monkeypatch, "404", "200")
-    with pytest.raises(script.InputError, match="404"):
-        script.find_dataset("relocate-human")
-    assert not any("MIRROR" in path for path in server.asked)
-    play(script, server, monkeypatch, "200", "200")
-    path = script.find_dataset("relocate-human")
-    assert path.name == relocate and script.read_file(path)[1]["d4rl"] is False
+def test_what_needs_no_download_fits_the_task(script):
+    """make_dataset.py names what it makes without a version."""
+    make = "python benchmark/make_dataset.py"
+    both = f"{make} --policy walker2d-medium walker2d-expert, then --env-id walker2d-medium-expert"
+    replay = f"{make} --env Hopper-v4, then --env-id hopper-medium-replay"
+    ways = {"walker2d-medium-expert-v2": both, "hopper-medium-replay": replay}
+    ways["hopper-random-v0"] = f"{make} --policy hopper-random, then --env-id hopper-random"
+    ways["pen-cloned-v1"] = "--env-id door-demo, which needs no download"
+    assert {task: script.without_download(task) for task in ways} == ways
+
+
+def test_without_a_checksum_only_d4rl_is_asked(script, server, tmp_path, monkeypatch):
+    """For relocate, and by a script that was copied alone. What cannot be read is not kept."""
+    spec = importlib.util.spec_from_file_location("alone", shutil.copy(script.__file__, tmp_path))
+    alone = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(alone)
+    for module, task in ((script, "relocate-human"), (alone, "door-human")):
+        for kind, says in (("404", "404"), ("cut", "IncompleteRead"), ("wrong", "cannot be read")):
+            play(module, server, monkeypatch, kind, "200")
+            assert says in refusal(module, task)
+            assert not any("MIRROR" in asked for asked in server.asked)
+            assert list((tmp_path / "cache").iterdir()) == []
+        play(module, server, monkeypatch, "200")
+        path = module.find_dataset(task)
+        assert path.read_bytes() == DEMO and module.read_file(path)[1]["d4rl"] is False
+        path.unlink()
 
 
 def test_d4rls_checksums():
     """In the form of sha256sum: of all files of the tasks but relocate's."""
-    import uwac
-
     names = {file.rpartition("/")[2] for file in uwac.task_files().values()}
     unknown = {name for name in names if uwac.d4rl_checksum(name) is None}
     assert len(names) == 70 and len(unknown) == 7
@@ -130,36 +154,42 @@ def test_d4rls_checksums():
     assert uwac.d4rl_checksum("hopper_expert-v2.hdf5").startswith("01aa219a5f8eea5e")
 
 
-def test_a_wrong_file_in_the_cache(script, server, tmp_path, monkeypatch):
-    """Is refused with the way to train on it, which then is not called D4RL's."""
-    path = tmp_path / "cache" / NAME
-    path.parent.mkdir()
-    path.write_bytes(DEMO + b"x")
-    with pytest.raises(script.InputError, match=f"{NAME}: not D4RL's .* --dataset-path {path}"):
-        script.find_dataset("door-human")
-    assert script.read_file(path)[1]["d4rl"] is False and server.asked == []
+def test_a_wrong_file_in_the_cache(script, server, tmp_path):
+    """Is refused with the way to train on it, which is not called D4RL's then. A rebuilt set is
+    neither refused nor D4RL's."""
+    rebuilt = tmp_path / "cache" / "door-human-rebuilt.hdf5"
+    rebuilt.parent.mkdir()
+    rebuilt.write_bytes(DEMO + b"x")
+    assert script.find_dataset("door-human") == rebuilt
+    wrong = rebuilt.replace(tmp_path / "cache" / NAME)
+    line = refusal(script, "door-human")
+    assert line.startswith(f"{wrong}: not D4RL's file") and f"--dataset-path {wrong}" in line
+    assert script.read_file(wrong)[1]["d4rl"] is False and server.asked == []
+
+
+def test_a_cache_that_cannot_be_written(script, server, tmp_path):
+    (tmp_path / "cache").touch()
+    assert "set D4RL_DATASET_DIR to another folder ([Errno 17]" in refusal(script, "door-human")
 
 
 def in_a_process(script):
-    process = multiprocessing.get_context("fork").Process(
-        target=script.find_dataset, args=("door-human",)
-    )
+    fork = multiprocessing.get_context("fork")
+    process = fork.Process(target=script.find_dataset, args=("door-human",))
     process.start()
     return process
 
 
 def test_two_runs_at_once_and_one_that_is_killed(script, server, tmp_path, monkeypatch):
     """Half a file is never taken for the file; two that fetch it at once leave a good one."""
-    monkeypatch.setattr(script, "SECONDS", 30)
     path = tmp_path / "cache" / NAME
-    play(script, server, monkeypatch, "stalls")
+    play(script, server, monkeypatch, "stalls", seconds=30)
     killed = in_a_process(script)
-    while not (tmp_path / "cache").exists() or not server.asked:
-        time.sleep(0.02)
+    assert server.stalling.wait(30)
     killed.kill()
     killed.join()
     assert not path.exists()
-    play(script, server, monkeypatch, "slow")
+    play(script, server, monkeypatch, "at once")  # which waits until both have half of it
     both = [in_a_process(script), in_a_process(script)]
     assert [process.join() or process.exitcode for process in both] == [0, 0]
     assert path.read_bytes() == DEMO and script.find_dataset("door-human") == path
+    assert len(server.asked) == 2
