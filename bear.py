@@ -388,9 +388,10 @@ SECONDS = 20  # until a server that says nothing is given up
 
 
 def env_spec(env_id: str) -> tuple[str, int | None, float, float]:
-    """A row of ENVIRONMENTS for D4RL's tasks. Any other environment's score is its return."""
+    """A row of ENVIRONMENTS for D4RL's tasks, and for `pen` and the like, which want data of your
+    own. Any other environment's score is its return."""
     files = task_files()
-    if env_id in files or f"{env_id}-v0" in files:
+    if env_id in ENVIRONMENTS or env_id in files or f"{env_id}-v0" in files:
         return ENVIRONMENTS[env_id.split("-")[0]]
     return env_id, None, 0, 100
 

@@ -10,6 +10,7 @@ import sys
 import tokenize
 import tomllib
 
+import numpy as np
 import pytest
 from conftest import ROOT
 from packaging.requirements import Requirement
@@ -127,6 +128,16 @@ def test_a_script_runs_alone(tmp_path):
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "run" / "result.json").exists()
     assert " 2/2 [" in done.stdout
+
+
+def test_scores_are_d4rls_on_its_tasks_and_returns_elsewhere():
+    """0 and 100 are D4RL's reference returns: d4rl/infos.py."""
+    reference = np.array([-56.512833, 2880.5693087298737])
+    for env_id in ("door", "door-human", "door-human-v1"):
+        scores = uwac.normalized_score(env_id, reference)
+        np.testing.assert_allclose(scores, [0, 100], atol=1e-9)
+    for env_id in ("Pendulum-v1", "door-humann"):
+        assert uwac.normalized_score(env_id, reference).tolist() == reference.tolist()
 
 
 def test_door_demo():
