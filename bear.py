@@ -467,8 +467,9 @@ def make_envs(env_id: str, num: int) -> gym.vector.SyncVectorEnv:
     for space in (envs.single_observation_space, envs.single_action_space):
         if not isinstance(space, gym.spaces.Box) or len(space.shape) != 1:
             raise InputError(f"--env-id {env_id}: must have vectors of numbers, not {space}")
-    if not envs.single_action_space.is_bounded():
-        raise InputError(f"--env-id {env_id}: {envs.single_action_space} has no finite bounds")
+    actions = envs.single_action_space
+    if not actions.is_bounded() or (actions.low == actions.high).any():
+        raise InputError(f"--env-id {env_id}: {actions} must have finite bounds, low below high")
     return envs
 
 

@@ -145,9 +145,12 @@ def test_wrong_arguments(monkeypatch, capsys, wrong):
     assert not RUN.exists()
 
 
-@pytest.mark.parametrize("bound, problem", [(np.inf, "no finite bounds"), (None, "vectors")])
-def test_an_environment_that_cannot_be_used(script, monkeypatch, bound, problem):
-    space = gym.spaces.Box(-bound, bound, (2,)) if bound else gym.spaces.Discrete(2)
+@pytest.mark.parametrize("space, problem", [
+    (gym.spaces.Box(-np.inf, np.inf, (2,)), "must have finite bounds"),
+    (gym.spaces.Box(np.float32([-1, 0]), np.float32([1, 0])), "must have finite bounds"),
+    (gym.spaces.Discrete(2), "vectors"),
+])  # fmt: skip
+def test_an_environment_that_cannot_be_used(script, monkeypatch, space, problem):
     monkeypatch.setattr(Point, "action_space", space)
     with pytest.raises(script.InputError, match=f"--env-id Point-v0: .*{problem}"):
         script.main(short(script))
