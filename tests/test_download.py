@@ -43,7 +43,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if kind == "stalls":
             self.server.stalling.set()
             self.server.closing.wait(30)
-        if kind == "at once":
+        if kind == "together":
             self.server.two.wait(30)
         if kind != "cut":
             self.wfile.write(bytes(len(DEMO) - HALF) if kind == "wrong" else DEMO[HALF:])
@@ -188,7 +188,7 @@ def test_two_runs_at_once_and_one_that_is_killed(script, server, tmp_path, monke
     killed.kill()
     killed.join()
     assert not path.exists()
-    play(script, server, monkeypatch, "at once")  # which waits until both have half of it
+    play(script, server, monkeypatch, "together")  # which waits until both have half of it
     both = [in_a_process(script), in_a_process(script)]
     assert [process.join() or process.exitcode for process in both] == [0, 0]
     assert path.read_bytes() == DEMO and script.find_dataset("door-human") == path
