@@ -10,6 +10,7 @@ import threading
 
 import pytest
 from conftest import ROOT, short
+from tqdm import tqdm
 
 import uwac
 
@@ -173,8 +174,11 @@ def test_a_cache_that_cannot_be_written(script, server, tmp_path):
 
 
 def in_a_process(script):
-    fork = multiprocessing.get_context("fork")
-    process = fork.Process(target=script.find_dataset, args=("door-human",))
+    def fetch():
+        tqdm.set_lock(threading.RLock())  # forks share tqdm's own, and the killed one may hold it
+        script.find_dataset("door-human")
+
+    process = multiprocessing.get_context("fork").Process(target=fetch)
     process.start()
     return process
 
