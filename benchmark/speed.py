@@ -22,6 +22,8 @@ from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
 
+import pandas as pd
+import seaborn as sns
 import torch
 import tyro
 from ending import errors_in_one_line
@@ -50,7 +52,7 @@ class Args:
     matmul_precision: str = "high"  # as the scripts'
     cuda_graph: bool = False  # an update as one launch (needs tensordict)
     d3rlpy: Path | None = None  # virtual environment with d3rlpy, whose BEAR joins door-human
-    folder: Path = Path("runs/speed")  # of speed.json, to which rows are added, and the figure
+    folder: Path = Path("runs/speed")  # of speed.json, to which rows are added, and figures
 
 
 def cases_of(group: str) -> list[dict]:
@@ -204,7 +206,29 @@ def table(rows: list[dict]) -> str:
     return "\n".join(lines)
 
 
-def plot(rows: list[dict], path: Path) -> None:
+def plot_versions(rows: list[dict], path: Path) -> None:
+    """The time of an update of each version on a task: a dot for each round."""
+    times = pd.DataFrame(rows).explode("ms", ignore_index=True).dropna(subset="ms")
+    times["ms"] = times["ms"].astype(float)
+    figure = new_figure(8, 3)
+    axes = figure.subplots()
+    sns.stripplot(
+        times,
+        x="ms",
+        y="version",
+        hue="matmul_precision",
+        dodge=True,
+        jitter=False,
+        alpha=0.5,
+        log_scale=True,
+        palette="colorblind",
+        ax=axes,
+    )
+    axes.set(xlabel="ms per update", ylabel="")
+    save(figure, path)
+
+
+def plot_growth(rows: list[dict], path: Path) -> None:
     """How the time of an update grows: medians over rounds."""
     figure = new_figure(13, 4)
     for axes, group in zip(figure.subplots(1, len(GROWTH), sharey=True), GROWTH):
@@ -241,8 +265,11 @@ def main(args: Args) -> None:
         rows += measure(group, args, about)
         path.write_text(json.dumps(kept + rows, indent=1))
     print(about["hardware"], table(rows), sep="\n\n")
+    for task in set(args.groups) & set(TASKS):
+        of_task = [row for row in kept + rows if row["group"] == task]
+        plot_versions(of_task, args.folder / f"speed-{task}.png")
     if set(args.groups) & set(GROWTH):
-        plot(rows, path.with_suffix(".png"))
+        plot_growth(rows, path.with_suffix(".png"))
 
 
 if __name__ == "__main__":

@@ -37,3 +37,5 @@ def test_rows_of_another_machine_stay_as_they_are(tmp_path, monkeypatch):
     kept, *ours = json.loads((tmp_path / "speed.json").read_text())
     assert kept == theirs
     assert len(ours) == len(speed.VERSIONS) * len(speed.GROUPS)
+    figures = {path.name for path in tmp_path.glob("*.png")}
+    assert figures == {"speed.png", "speed-door-human.png", "speed-hopper-medium.png"}
