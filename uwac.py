@@ -372,6 +372,8 @@ class Agent(nn.Module):
     def uncertainty(self, critic: Critic, obs: Tensor, action: Tensor) -> Tensor:
         """Var[Q1] + Var[Q2]: obs (S, B, D), action (S, B, A) -> (S, B)."""
         p, T = self.args.dropout, self.args.passes
+        if p == 0:
+            return torch.zeros(action.shape[:-1], device=action.device)
         if self.args.variance == "mc":
             return mc_dropout_variance(critic, obs, action, p, T).sum(0)
         return analytic_dropout_variance(critic, obs, action, p).sum(0)
