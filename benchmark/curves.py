@@ -34,7 +34,7 @@ def references(run: pd.Series, metric: str) -> dict[str, float]:
 
 
 def draw_curves(run: pd.Series, found: pd.DataFrame, metrics: list[str], path: Path) -> None:
-    """A panel for each metric, a line for each method with a band of a standard deviation; `found`
+    """A panel for each metric, a line for each method with a band over all its seeds; `found`
     are evaluations in the setting of `run`."""
     long = found.melt(["step", "method"], metrics, "metric", "value").dropna()
     methods = list(long["method"].unique())
@@ -49,7 +49,7 @@ def draw_curves(run: pd.Series, found: pd.DataFrame, metrics: list[str], path: P
         col="metric",
         col_wrap=min(2, len(metrics)),
         kind="line",
-        errorbar="sd",
+        errorbar=("pi", 100),
         err_kws={"alpha": 0.12},
         markers=True,
         palette={name: colours.get(name, other) for name, other in zip(methods, spare)},

@@ -218,6 +218,20 @@ def test_panels_are_wide_and_show_what_to_compare_with(tmp_path, monkeypatch):
     assert [text.get_text() for text in legend.get_texts()] == ["BEAR", "UWAC"]
 
 
+def test_a_band_covers_all_seeds_on_a_logarithmic_axis(tmp_path, monkeypatch):
+    """Q targets of 50 and of 1e9 at the same update: both are in the band, and nothing below."""
+    figures = {}
+    monkeypatch.setattr(curves, "save", lambda figure, path: figures.setdefault(path, figure))
+    args = save(tmp_path, result(scores=[2.0, 100.0]), result(seed=1, scores=[4.0, 2e9]))
+    args.metrics = ("target_q",)
+    report.main(args)
+    (figure,) = figures.values()
+    (axes,) = figure.axes
+    (band,) = (one for one in axes.collections if len(one.get_paths()[0].vertices) > 4)
+    low, high = band.get_paths()[0].vertices[:, 1].min(), band.get_paths()[0].vertices[:, 1].max()
+    assert axes.get_yscale() == "log" and (low, high) == (1, 1e9)
+
+
 def test_nothing_to_report_on(tmp_path, capsys):
     args = report.Args(results=(tmp_path,), folder=tmp_path / "report")
     for results, metrics, message in (
