@@ -706,9 +706,9 @@ def download(env_id: str, address: str, checksum: str | None, path: Path) -> Pat
                 return path
             except (OSError, ValueError, InputError) as error:  # those of requests are OSErrors
                 said.append(f"{source} says: {' '.join(str(error).split())}")
-    by_hand = f"put it into {path.parent} by hand"
-    instead = without_download(env_id)
-    raise InputError(f"{path.name} cannot be had: {by_hand}, or use {instead}. {'; '.join(said)}")
+    instead = f"put it into {path.parent} by hand, or use {without_download(env_id)}"
+    reasons = "; ".join(said)
+    raise InputError(f"{path.name} could not be downloaded: {instead}. {reasons}")
 
 
 def without_download(env_id: str) -> str:

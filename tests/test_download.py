@@ -112,7 +112,8 @@ def test_neither_has_it(script, server, tmp_path, monkeypatch, fault):
     for d4rl, mirror in (("403", fault), (fault, "cut")):
         play(script, server, monkeypatch, d4rl, mirror)
         line = refusal(script, "door-human")
-        assert line.startswith(f"{NAME} cannot be had: put it into {tmp_path}/cache by hand, or ")
+        by_hand = f"put it into {tmp_path}/cache by hand, or "
+        assert line.startswith(f"{NAME} could not be downloaded: {by_hand}")
         assert f"{script.D4RL}hand_dapg/{NAME} says: " in line and FAULTS[d4rl] in line
         assert f"{script.MIRROR}{NAME} says: " in line and FAULTS[mirror] in line
         assert list((tmp_path / "cache").iterdir()) == []
