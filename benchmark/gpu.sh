@@ -5,15 +5,16 @@
 #
 # The numbers are seconds; 0 leaves a part out. FOLDER (runs/gpu) gets a log of each part, parts.txt
 # (how each ended), agree.json, speed.json and train/. The same command again goes on with training
-# from its last checkpoints. Rehearsal on a CPU, in about ten minutes:
+# from its last checkpoints. PRECISION=medium sets --matmul-precision. Rehearsal on a CPU, in about ten minutes:
 #
 #     SPEED=300 MEASURE=hopper-medium ROUNDS=1 STEPS=20 SEEDS=2 \
 #         ENV_ID=door-demo DATA=data/door-demo.hdf5 bash benchmark/gpu.sh runs/rehearsal
 #
 # It needs no network: carry door-human's file (DATA) and, beside PyTorch >= 2.11 for CUDA and its
-# NumPy, these wheels (Python 3.12, manylinux; MB), 64 MB in all:
+# NumPy, these wheels (Python 3.12, manylinux; MB), 76 MB in all:
 #   gymnasium 1.4.0 (0.5), gymnasium-robotics 1.4.2 (26.2), mujoco 3.2.6 (6.5), h5py 3.16.0 (5.4),
-#   matplotlib 3.11.2 (9.9, for speed.py's figure), tensorboard 2.21.0 (5.5), pyopengl 3.1.10 (3.2),
+#   pandas 3.1.1 (12.0), matplotlib 3.11.2 (9.9), seaborn 0.13.2 (0.3), python-dateutil 4.0.0 (0.1):
+#   these four for speed.py; tensorboard 2.21.0 (5.5), pyopengl 3.1.10 (3.2),
 #   pydantic-core 2.50.4 (2.3), pydantic 2.14.3 (0.5), tensordict 0.15.3 (0.9),
 #   pettingzoo 1.27.0 (0.7), pytest 9.2.0 (0.4; with pluggy, iniconfig, pygments), imageio 2.38.1
 #   (0.3), glfw 2.11.0 (0.2), zipp (etils'),

@@ -41,8 +41,8 @@ METHODS = {
     "bear": "bear.py",
     "uwac": "uwac.py",
     "uwac-analytic": "uwac.py --variance analytic",
-    # Without weights Var[Q] is a metric alone, for which the cheap estimate will do.
     "bear+sn": "uwac.py --weighting none --dropout 0 --spectral-norm True --variance analytic",
+    # Without weights Var[Q] is a metric alone, for which the cheap estimate will do.
     "bear+dropout+sn": "uwac.py --weighting none --spectral-norm True --variance analytic",
     # Not in the paper: do the weights keep Q bounded without the norm that Adroit has?
     "uwac-no-sn": "uwac.py --spectral-norm False --variance analytic",
