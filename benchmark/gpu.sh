@@ -5,7 +5,8 @@
 #
 # The numbers are seconds; 0 leaves a part out. FOLDER (runs/gpu) gets a log of each part, parts.txt
 # (how each ended), agree.json, speed.json and train/. The same command again goes on with training
-# from its last checkpoints. PRECISION=medium sets --matmul-precision. Rehearsal on a CPU, in about ten minutes:
+# from its last checkpoints. PRECISION=medium sets --matmul-precision. Rehearsal on a CPU, in about
+# ten minutes:
 #
 #     SPEED=300 MEASURE=hopper-medium ROUNDS=1 STEPS=20 SEEDS=2 \
 #         ENV_ID=door-demo DATA=data/door-demo.hdf5 bash benchmark/gpu.sh runs/rehearsal
