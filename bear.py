@@ -115,8 +115,9 @@ class Args:
 
     def __post_init__(self):
         if self.mmd_kernel == "auto":  # as BEAR's author recommends for D4RL
-            on_walkers = env_spec(self.env_id)[0].startswith(("Hopper", "Walker2d"))
-            self.mmd_kernel = "laplacian" if on_walkers else "gaussian"
+            gym_id, *_ = env_spec(self.env_id)
+            laplacian = gym_id.startswith(("Hopper", "Walker2d"))
+            self.mmd_kernel = "laplacian" if laplacian else "gaussian"
 
 
 class StackedLinear(nn.Module):
@@ -227,7 +228,7 @@ def mmd(x: Tensor, y: Tensor, kernel: str, sigma: float) -> Tensor:
     norm = {"gaussian": 2, "laplacian": 1}[kernel]
 
     def mean_kernel(a: Tensor, b: Tensor) -> Tensor:
-        # Above 25 samples cdist would take matrix products, which --matmul-precision rounds.
+        # Above 25 samples cdist would take matmuls, which --matmul-precision rounds.
         d = torch.cdist(a, b, norm, compute_mode="donot_use_mm_for_euclid_dist") ** norm
         return torch.exp(-d / (2 * sigma)).mean((-2, -1))
 
@@ -402,28 +403,30 @@ def normalized_score(env_id: str, returns: np.ndarray) -> np.ndarray:
     return 100 * (returns - random_return) / (expert_return - random_return)
 
 
-class D4RLHand(gym.Wrapper):
-    """D4RL's rewards and ends of a hand. Gymnasium-Robotics 1.4.2 adds 0.1 * |palm - object| to the
-    reward where D4RL subtracts it, and goes on where D4RL's pen has fallen below 0.075 m."""
+class D4RLAdroit(gym.Wrapper):
+    """An Adroit task with D4RL's rewards and ends. Gymnasium-Robotics 1.4.2 adds
+    0.1 * |palm - object| to the reward where D4RL subtracts it, and goes on where D4RL's pen has
+    fallen below 0.075 m."""
 
     def step(self, action):
         obs, reward, terminated, truncated, info = self.env.step(action)
-        hand = self.env.unwrapped
+        adroit = self.env.unwrapped
         palm_to_object = {
             "AdroitHandDoor-v1": obs[35:38],
             "AdroitHandHammer-v1": obs[33:36] - obs[36:39],
             "AdroitHandRelocate-v1": obs[30:33],
         }
-        if hand.spec.id == "AdroitHandPen-v1":
-            terminated = bool(hand.data.xpos[hand.obj_body_id][2] < 0.075)
+        if adroit.spec.id == "AdroitHandPen-v1":
+            terminated = bool(adroit.data.xpos[adroit.obj_body_id][2] < 0.075)
         else:
-            reward -= 0.2 * np.linalg.norm(palm_to_object[hand.spec.id])
+            reward -= 0.2 * np.linalg.norm(palm_to_object[adroit.spec.id])
         return obs, reward, terminated, truncated, info
 
 
 def use_d4rl_masses(env: gym.Env) -> None:
-    """Give a walker the masses of D4RL's engine, without which Hopper is 3.6% heavier: MuJoCo up to
-    2.1.1 weighed a capsule of length L and radius r as a cylinder of length L + r."""
+    """Give a Gym-MuJoCo environment the masses of D4RL's engine, without which Hopper is 3.6%
+    heavier: MuJoCo up to 2.1.1 weighed a capsule of length L and radius r as a cylinder of length
+    L + r."""
     import mujoco  # here, as other environments do without it
 
     spec = mujoco.MjSpec.from_file(env.unwrapped.fullpath)
@@ -450,8 +453,8 @@ def make_env(gym_id: str, **settings) -> gym.Env:
     if "AdroitHand" in gym_id and "Sparse" not in gym_id:  # D4RL's rewards are dense
         if version("gymnasium-robotics") != "1.4.2":
             raise InputError("D4RL's rewards need one version: install gymnasium-robotics==1.4.2")
-        notifications.pop("gymnasium_robotics", None)  # on the rewards that D4RLHand puts right
-        return D4RLHand(gym.make(f"gymnasium_robotics:{gym_id.split(':')[-1]}", **settings))
+        notifications.pop("gymnasium_robotics", None)  # on the rewards that D4RLAdroit puts right
+        return D4RLAdroit(gym.make(f"gymnasium_robotics:{gym_id.split(':')[-1]}", **settings))
     env = gym.make(gym_id, **settings)
     if gym_id in ("Hopper-v4", "HalfCheetah-v4", "Walker2d-v4"):
         use_d4rl_masses(env)

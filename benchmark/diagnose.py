@@ -11,7 +11,7 @@ Printed, and kept in RUN/diagnosis.json, means over states for each seed:
   gap_saturated       that gap where the VAE's mean is beyond 1 (a tanh of 0.76), and
   saturated           how much of all that is
   auroc_uniform       how well Var[Q] tells uniform random actions from the data's own (runs of
-  auroc_dealt         uwac.py), and how well the data's actions dealt to other states
+  auroc_shuffled      uwac.py), and how well the data's actions shuffled across states
 """
 
 import json
@@ -61,9 +61,9 @@ def constraint(agent: uwac.Agent, obs: Tensor, kernel: str, sigma: float) -> dic
 
 def aurocs(agent: uwac.Agent, obs: Tensor, action: Tensor) -> dict[str, Tensor]:
     """obs (S, B, D), action (S, B, A) -> (S,) for each name."""
-    dealt = action[:, torch.randperm(action.shape[1])]
+    shuffled = action[:, torch.randperm(action.shape[1])]
     found = {}
-    for name, actions in (("uniform", torch.rand_like(action) * 2 - 1), ("dealt", dealt)):
+    for name, actions in (("uniform", torch.rand_like(action) * 2 - 1), ("shuffled", shuffled)):
         both = torch.cat([action, actions], dim=1)  # at once, under the same masks
         variance = agent.uncertainty(agent.critic, obs.repeat(1, 2, 1), both)
         known, other = np.split(variance.numpy(force=True), 2, axis=1)

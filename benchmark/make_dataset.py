@@ -50,8 +50,8 @@ COLUMNS = ("observations", "actions", "rewards", "terminals", "timeouts")  # (n,
 @dataclass
 class Args:
     policy: tuple[str, ...] = ()  # roll out a shipped TASK-KIND, a .npz of ours, a run; or several
-    env: str | None = None  # Gymnasium id: train SAC there, or clone --demos
-    demos: Path | None = None  # demonstrations in D4RL's format: clone, and mix half and half
+    env: str | None = None  # Gymnasium id: train SAC there, or a BC policy on --demos
+    demos: Path | None = None  # demonstrations in D4RL's format, for half of a set
     minari: str | None = None  # Minari data set to convert, downloaded if need be
     steps: int = 1_000_000  # of each set (D4RL; its pen sets have 500,000)
     folder: Path = Path(os.environ.get("D4RL_DATASET_DIR") or "~/.d4rl/datasets")  # sets, trainings
@@ -393,7 +393,7 @@ def from_training(args: Args) -> None:
         from_policies(replace(args, env=None, policy=words))
 
 
-def clone(demos: dict, args: Args) -> uwac.Actor:
+def behavior_cloning(demos: dict, args: Args) -> uwac.Actor:
     """A Gaussian policy fitted to the actions before the tanh by maximum likelihood."""
     obs, action = (torch.from_numpy(demos[name]) for name in ("observations", "actions"))
     x = action.clamp(-0.999, 0.999).atanh()  # finite
@@ -419,11 +419,11 @@ def from_demonstrations(args: Args) -> Path:
     uwac.to_transitions(arrays, *dimensions(args.env), max_steps, args.demos)  # checks them
     with input_errors(f"--demos {args.demos}: not demonstrations in D4RL's format", KeyError):
         demos = to_arrays(arrays[name] for name in COLUMNS)
-    act = functools.partial(sample, clone(demos, args))
+    act = functools.partial(sample, behavior_cloning(demos, args))
     own = roll_out(act, args.env, args.steps // 2, args.seed)
     index = np.arange(args.steps - args.steps // 2) % len(demos["rewards"])
     both = join([own, to_arrays(array[index] for array in demos.values())])
-    policy = f"samples of a clone, then the demonstrations in {args.demos.name} over and over"
+    policy = f"samples of a BC policy, then the demonstrations in {args.demos.name} over and over"
     return write_set(args, path, both, args.env, policy)
 
 

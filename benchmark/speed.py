@@ -4,7 +4,7 @@
 
 The versions of a group take turns, round after round, each in a process of its own, so that what
 slows the machine slows all of them; ratios are medians of the rounds' ratios. A version's floor is
-the time that its matrix products alone would take at the rate measured in the same round. Data are
+the time that its matmuls alone would take at the rate measured in the same round. Data are
 random numbers. The machine should have nothing else to do. Shape letters as in uwac.py.
 """
 
@@ -74,7 +74,7 @@ def literal_uncertainty(critic, obs: Tensor, action: Tensor, args: uwac.Args) ->
 
 
 class Products(TorchDispatchMode):
-    """Counts matrix products' operations (FlopCounterMode fails with spectral norm)."""
+    """Counts the operations of matmuls (FlopCounterMode fails with spectral norm)."""
 
     gflop = 0.0
 
@@ -156,7 +156,7 @@ def d3rlpy_timer(args: Args):
 
 
 def product_rate() -> float:
-    """GFLOP/s of a large matrix product, the best of ten."""
+    """GFLOP/s of a large matmul, the best of ten."""
     size = 8192 if uwac.DEVICE == "cuda" else 2048
     matrix = torch.randn(size, size, device=uwac.DEVICE)
     seconds = timeit.repeat(lambda: (matrix @ matrix)[0, 0].item(), number=1, repeat=10)

@@ -166,7 +166,7 @@ def test_bad_input_is_one_line(words, message, monkeypatch, capsys):
 
 def test_diagnosis_of_known_networks(monkeypatch):
     """Actor and VAE at 0.5 and 1.5 whatever the state: MMD by hand, and all of it the gap's. The
-    data's actions are 0, where the critic has no variance: dealt anew, they are themselves."""
+    data's actions are 0, where the critic has no variance: shuffled, they are themselves."""
     with h5py.File("points.hdf5", "a") as file:
         file["actions"][:] = 0
     uwac.main(short(uwac, variance="analytic"))
@@ -189,7 +189,7 @@ def test_diagnosis_of_known_networks(monkeypatch):
         assert found[f"mmd_of_vae, {num}"] == pytest.approx(1e-3)  # the root of 1e-6
         assert found[f"mmd_centred, {num}"] < 0.005
     assert found["actor_std"] == pytest.approx(np.exp(-5)) and found["vae_std"] == 0
-    assert found["auroc_dealt"] == 0.5
+    assert found["auroc_shuffled"] == 0.5
     assert found["auroc_uniform"] == pytest.approx(7 / 8, abs=0.1)  # a quarter has no variance
     # And where only a state's own action, here the state, has none but what a call gives to all.
     masks = itertools.count(0, -9)
