@@ -110,6 +110,17 @@ def test_uncertainty_is_the_sum_over_the_critics():
     assert agent.uncertainty(critic, obs, action).max() < 1e-12
 
 
+@pytest.mark.parametrize("variance", ["mc", "analytic"])
+def test_without_dropout_there_is_no_variance_and_none_is_computed(variance, monkeypatch):
+    for name in ("mc_dropout_variance", "analytic_dropout_variance"):
+        monkeypatch.setattr(uwac, name, None)  # calling it would raise TypeError
+    critic, obs, action = critic_and_pairs(S=2)
+    args = uwac.Args(num_seeds=2, dropout=0, weighting="none", variance=variance)
+    agent = uwac.Agent(args, obs_dim=39, action_dim=28)
+    found = agent.uncertainty(critic, obs, action)
+    assert found.shape == action.shape[:2] and (found == 0).all()
+
+
 def test_weights_are_those_of_the_authors_code(authors):
     variance = authors["weight_var"]
     inverse = uwac.uncertainty_weight(variance, uwac.Args(beta=1.6, weight_clip=1.5))
