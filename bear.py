@@ -110,7 +110,7 @@ class Args:
     run_dir: str | None = None  # folder of results; None: runs/ENV__NAME__SEED__DATE-TIME
     eval_every: PositiveInt = 5_000  # updates between evaluations, with a checkpoint each (CORL)
     eval_episodes: PositiveInt = 10  # episodes per evaluation and seed (CORL)
-    eval_candidates: PositiveInt = 100  # actions per state, the best by Q1 acts (paper, 5.5)
+    eval_candidates: PositiveInt = 100  # actions per state, the best by Q1 acts (paper, 5.5; code)
     log_every: PositiveInt = 1_000  # updates between lines, and between entries in TensorBoard
 
     def __post_init__(self):
