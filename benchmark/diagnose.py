@@ -10,10 +10,14 @@ Printed, and kept in RUN/diagnosis.json, means over states for each seed:
   actor_std, vae_std  spreads, likewise
   gap_saturated       that gap where the VAE's mean is beyond 1 (a tanh of 0.76), and
   saturated           how much of all that is
+  q_share             of Q in the gradient of the actor's loss, were the warm-up over: 0 where the
+                      actor only imitates the VAE, 0.5 where Q and MMD balance
   auroc_uniform       how well Var[Q] tells uniform random actions from the data's own (runs of
   auroc_shuffled      uwac.py), and how well the data's actions shuffled across states
 """
 
+import copy
+import dataclasses
 import json
 import sys
 from pathlib import Path
@@ -22,7 +26,7 @@ import numpy as np
 import torch
 import tyro
 from ending import errors_in_one_line
-from evaluate import load
+from evaluate import SCRIPTS, load
 from scipy.stats import mannwhitneyu
 from torch import Tensor
 
@@ -59,6 +63,23 @@ def constraint(agent: uwac.Agent, obs: Tensor, kernel: str, sigma: float) -> dic
     return found
 
 
+def q_share(script: str, agent: uwac.Agent, data: list[Tensor]) -> Tensor:
+    """Share of Q in the actor's gradient, (S,): the norm of Q's part over the sum of the norms of
+    Q's and of MMD's part; data (n, ...). The parts are those of one update, made twice with the
+    same random numbers on copies of the agent: in the warm-up, which has no Q, and after it."""
+    args = dataclasses.replace(agent.args, batch_size=NUM_STATES)
+    gradients = []
+    for step in (0, args.warmup_steps + 1):
+        trial = copy.deepcopy(agent)
+        torch.manual_seed(0)
+        SCRIPTS[script].update(trial, data, step, args)
+        of_layers = [parameter.grad.flatten(1) for parameter in trial.actor.parameters()]
+        gradients.append(torch.cat(of_layers, dim=1))
+    of_mmd, of_both = gradients
+    norm_of_q = (of_both - of_mmd).norm(dim=1)
+    return norm_of_q / (norm_of_q + of_mmd.norm(dim=1))
+
+
 def aurocs(agent: uwac.Agent, obs: Tensor, action: Tensor) -> dict[str, Tensor]:
     """obs (S, B, D), action (S, B, A) -> (S,) for each name."""
     shuffled = action[:, torch.randperm(action.shape[1])]
@@ -72,7 +93,6 @@ def aurocs(agent: uwac.Agent, obs: Tensor, action: Tensor) -> dict[str, Tensor]:
     return found
 
 
-@torch.no_grad()
 def diagnose(run: Path) -> dict[str, list[float]]:
     """Of each seed of a run. Raises InputError."""
     script, agent, saved = load(run)
@@ -81,18 +101,18 @@ def diagnose(run: Path) -> dict[str, list[float]]:
     if saved["data"].get("sha256") != source["sha256"]:
         raise uwac.InputError(f"{run}: {source['path']} is not the data that it learned from")
     max_steps = uwac.env_spec(args["env_id"])[1]
-    obs, action, *_ = uwac.to_transitions(dataset, *agent.dims, max_steps, source["path"])
-    states = np.random.default_rng(0).permutation(len(obs))[:NUM_STATES]
+    transitions = uwac.to_transitions(dataset, *agent.dims, max_steps, source["path"])
+    data = [torch.as_tensor(array, device=uwac.DEVICE) for array in transitions]
+    data[1] = (data[1] - agent.action_offset) / agent.action_scale
+    states = np.random.default_rng(0).permutation(len(data[0]))[:NUM_STATES]
     torch.manual_seed(0)
     seeds = len(agent.log_alpha)
-    obs, action = (
-        torch.as_tensor(array[states], device=uwac.DEVICE).expand(seeds, -1, -1)
-        for array in (obs, action)
-    )
-    action = (action - agent.action_offset) / agent.action_scale
-    found = constraint(agent, obs, args["mmd_kernel"], args["mmd_sigma"])
-    if script == "uwac" and args["dropout"] > 0:
-        found |= aurocs(agent, obs, action)
+    obs, action = (array[states].expand(seeds, -1, -1) for array in data[:2])
+    with torch.no_grad():
+        found = constraint(agent, obs, args["mmd_kernel"], args["mmd_sigma"])
+        if script == "uwac" and args["dropout"] > 0:
+            found |= aurocs(agent, obs, action)
+    found["q_share"] = q_share(script, agent, data)
     return {name: values.tolist() for name, values in found.items()}
 
 

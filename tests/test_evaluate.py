@@ -191,12 +191,40 @@ def test_diagnosis_of_known_networks(monkeypatch):
     assert found["actor_std"] == pytest.approx(np.exp(-5)) and found["vae_std"] == 0
     assert found["auroc_shuffled"] == 0.5
     assert found["auroc_uniform"] == pytest.approx(7 / 8, abs=0.1)  # a quarter has no variance
+    assert 0 < found["q_share"] < 1
     # And where only a state's own action, here the state, has none but what a call gives to all.
     masks = itertools.count(0, -9)
     distance = lambda _, obs, x: (x - obs).norm(dim=-1) + next(masks)
     monkeypatch.setattr(agent, "uncertainty", distance)
     obs = torch.rand(1, 40, 3)
     assert min(diagnose.aurocs(agent, obs, obs).values()) > 0.8
+
+
+@pytest.mark.parametrize("script", [bear, uwac, ensembles], ids=["bear", "uwac", "ensembles"])
+def test_share_of_q(script):
+    """Twice alpha halves Q's part over MMD's, and a weight of 0 leaves nothing of Q. The other seed
+    and the agent stay as they are."""
+    run_of(script, warmup_steps=1_000)
+    agent, _ = script.load_checkpoint("run")
+    rng = torch.Generator().manual_seed(0)
+    data = [torch.randn(50, *width, generator=rng) for width in ((3,), (2,), (), (3,))]
+    data.append(torch.zeros(50))
+    with torch.no_grad():
+        agent.log_alpha.fill_(-5)  # so that neither part is next to nothing
+    before = {name: value.clone() for name, value in agent.state_dict().items()}
+    share = diagnose.q_share(script.__name__, agent, data)
+    assert share.shape == (2,) and (share > 0).all() and (share < 1).all()
+    for name, value in agent.state_dict().items():
+        assert torch.equal(value, before[name])
+    with torch.no_grad():
+        agent.log_alpha[0] += np.log(2)
+    half = diagnose.q_share(script.__name__, agent, data)
+    ratio, halved = (of[0].item() / (1 - of[0].item()) for of in (share, half))
+    assert halved == pytest.approx(ratio / 2, rel=1e-3)
+    assert half[1] == share[1]
+    if script is not bear:
+        agent.args.weight_clip = 0
+        assert diagnose.q_share(script.__name__, agent, data).max() < 1e-6
 
 
 def test_other_data_are_no_diagnosis():
