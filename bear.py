@@ -114,8 +114,8 @@ class Args:
     log_every: PositiveInt = 1_000  # updates between lines, and between entries in TensorBoard
 
     def __post_init__(self):
+        gym_id, *_ = env_spec(self.env_id)
         if self.mmd_kernel == "auto":  # as BEAR's author recommends for D4RL
-            gym_id, *_ = env_spec(self.env_id)
             laplacian = gym_id.startswith(("Hopper", "Walker2d"))
             self.mmd_kernel = "laplacian" if laplacian else "gaussian"
 

@@ -126,12 +126,12 @@ class Args:
     log_every: PositiveInt = 1_000  # updates between lines, and between entries in TensorBoard
 
     def __post_init__(self):
+        gym_id, *_ = env_spec(self.env_id)
         if self.mmd_kernel == "auto":  # as BEAR's author recommends for D4RL
-            gym_id, *_ = env_spec(self.env_id)
             laplacian = gym_id.startswith(("Hopper", "Walker2d"))
             self.mmd_kernel = "laplacian" if laplacian else "gaussian"
         if self.spectral_norm == "auto":
-            self.spectral_norm = "Adroit" in env_spec(self.env_id)[0]
+            self.spectral_norm = "Adroit" in gym_id
         if self.dropout == 0 and self.weighting != "none":
             raise InputError("--dropout 0 leaves no variance to weigh by: add --weighting none")
 

@@ -125,7 +125,7 @@ def main(runs: tyro.conf.Positional[tuple[Path, ...]]) -> None:
         (run / "diagnosis.json").write_text(json.dumps(found, indent=2))
         print(run)
         for name, values in found.items():
-            print(f"  {name}: {', '.join(f'{value:.4f}' for value in values)}")
+            print(f"  {name}: {', '.join(f'{value:.3g}' for value in values)}")
 
 
 if __name__ == "__main__":
