@@ -10,6 +10,8 @@ Printed, and kept in RUN/diagnosis.json, means over states for each seed:
   actor_std, vae_std  spreads, likewise
   gap_saturated       that gap where the VAE's mean is beyond 1 (a tanh of 0.76), and
   saturated           how much of all that is
+  actor_error         between the actor's mean and the data's action, a dimension in [-1, 1]
+  vae_error           between the mean of the VAE's actions and the data's, likewise
   q_share             of Q in the gradient of the actor's loss, were the warm-up over: 0 where the
                       actor only imitates the VAE, 0.5 where Q and MMD balance
   auroc_uniform       how well Var[Q] tells uniform random actions from the data's own (runs of
@@ -63,6 +65,15 @@ def constraint(agent: uwac.Agent, obs: Tensor, kernel: str, sigma: float) -> dic
     return found
 
 
+def errors(agent: uwac.Agent, obs: Tensor, action: Tensor) -> dict[str, Tensor]:
+    """How well actor and VAE fit the data: obs (S, B, D), action (S, B, A) in [-1, 1] -> (S,) for
+    each name."""
+    actor_mean, _ = agent.actor(obs)
+    vae_mean = agent.vae.sample(obs, max(NUM_SAMPLES)).tanh().mean(2)
+    found = {"actor_error": actor_mean.tanh() - action, "vae_error": vae_mean - action}
+    return {name: error.square().mean((1, 2)).sqrt() for name, error in found.items()}
+
+
 def q_share(script: str, agent: uwac.Agent, data: list[Tensor]) -> Tensor:
     """Share of Q in the actor's gradient, (S,): the norm of Q's part over the sum of the norms of
     Q's and of MMD's part; data (n, ...). The parts are those of one update, made twice with the
@@ -112,6 +123,7 @@ def diagnose(run: Path) -> dict[str, list[float]]:
         found = constraint(agent, obs, args["mmd_kernel"], args["mmd_sigma"])
         if script == "uwac" and args["dropout"] > 0:
             found |= aurocs(agent, obs, action)
+        found |= errors(agent, obs, action)
     found["q_share"] = q_share(script, agent, data)
     return {name: values.tolist() for name, values in found.items()}
 

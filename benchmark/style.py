@@ -50,7 +50,8 @@ def mark(axes: Axes, value: float, name: str) -> None:
     """A dotted line at `value`, with its name at the right end."""
     axes.axhline(value, color="0.3", linestyle=":", linewidth=1)
     place = {"ha": "right", "va": "bottom", "transform": axes.get_yaxis_transform()}
-    axes.text(0.99, value, name, fontsize=8, **place)
+    backdrop = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1}  # over data
+    axes.text(0.99, value, name, fontsize=8, bbox=backdrop, **place)
 
 
 def shade_warmup(axes: Axes, updates: int) -> None:

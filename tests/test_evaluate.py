@@ -189,6 +189,10 @@ def test_diagnosis_of_known_networks(monkeypatch):
         assert found[f"mmd_of_vae, {num}"] == pytest.approx(1e-3)  # the root of 1e-6
         assert found[f"mmd_centred, {num}"] < 0.005
     assert found["actor_std"] == pytest.approx(np.exp(-5)) and found["vae_std"] == 0
+    assert found["actor_error"] == pytest.approx(np.tanh(0.5))
+    errors = diagnose.errors(agent, torch.zeros(1, 5, 3), torch.full((1, 5, 2), 0.25))
+    assert errors["actor_error"].item() == pytest.approx(np.tanh(0.5) - 0.25)
+    assert errors["vae_error"].item() == pytest.approx(np.tanh(1.5) - 0.25)
     assert found["auroc_shuffled"] == 0.5
     assert found["auroc_uniform"] == pytest.approx(7 / 8, abs=0.1)  # a quarter has no variance
     assert 0 < found["q_share"] < 1
