@@ -68,9 +68,8 @@ def draw_curves(run: pd.Series, found: pd.DataFrame, metrics: list[str], path: P
         for name, value in references(run, metric).items():
             mark(axes, value, name)
         low, high = axes.dataLim.intervaly
-        if (
-            metric in ("score", "score_sample") and high - low < 5
-        ):  # or noise would look like a difference
+        if metric in ("score", "score_sample") and high - low < 5:
+            # Or noise would look like a difference.
             axes.set_ylim((low + high) / 2 - 3, (low + high) / 2 + 3)
         if high > (1 if metric == "mmd" else 1000):  # or what explodes would hide all else
             axes.set_yscale("log" if low > 0 else "symlog")

@@ -47,17 +47,16 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def mark(axes: Axes, value: float, name: str) -> None:
-    """A dotted line at `value`, with its name at the right end."""
+    """A dotted line at `value`, with its name to the right of the axes, where no data lie."""
     axes.axhline(value, color="0.3", linestyle=":", linewidth=1)
-    place = {"ha": "right", "va": "bottom", "transform": axes.get_yaxis_transform()}
-    backdrop = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1}  # over data
-    axes.text(0.99, value, name, fontsize=8, bbox=backdrop, **place)
+    place = {"ha": "left", "va": "center", "transform": axes.get_yaxis_transform()}
+    axes.text(1.01, value, name, fontsize=8, **place)
 
 
 def shade_warmup(axes: Axes, updates: int) -> None:
-    """Grey, as far as the actor learns from MMD alone."""
+    """Grey, as far as the actor learns from MMD alone; its name stands above the axes."""
     axes.axvspan(0, updates, color="0.93", zorder=0)
-    axes.text(0, 1, " warm-up", transform=axes.get_xaxis_transform(), va="top", fontsize=8)
+    axes.text(0, 1.01, "warm-up", transform=axes.get_xaxis_transform(), va="bottom", fontsize=8)
 
 
 def save(figure: Figure, path: Path) -> None:
