@@ -10,13 +10,14 @@ import threading
 
 import pytest
 from conftest import ROOT, short
-from tqdm import tqdm
 
 import uwac
 
 DEMO = (ROOT / "data" / "door-demo.hdf5").read_bytes()
 HALF = len(DEMO) // 2
 NAME = "door-v0_demos_clipped.hdf5"
+CHECKSUM = hashlib.sha256(DEMO).hexdigest()
+SECONDS = 60  # that a test waits for a process, which has torch to import
 FAULTS = {
     "403": "403 Client Error",
     "404": "404 Client Error",
@@ -35,7 +36,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         kind = self.path.split("/")[1]
         self.server.asked.append(self.path)
         if kind == "silent":
-            self.server.closing.wait(30)
+            self.server.closing.wait(SECONDS)
             return
         self.send_response(int(kind) if kind.isdigit() else 200)
         self.send_header("Content-Length", str(len(DEMO)))
@@ -43,9 +44,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(DEMO[:HALF])
         if kind == "stalls":
             self.server.stalling.set()
-            self.server.closing.wait(30)
+            self.server.closing.wait(SECONDS)
         if kind == "together":
-            self.server.two.wait(30)
+            self.server.two.wait(SECONDS)
         if kind != "cut":
             self.wfile.write(bytes(len(DEMO) - HALF) if kind == "wrong" else DEMO[HALF:])
 
@@ -57,7 +58,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 def server(script, tmp_path, monkeypatch):
     """A server, an empty cache folder, and the checksum of what the server has for door-human."""
     monkeypatch.setenv("D4RL_DATASET_DIR", str(tmp_path / "cache"))
-    monkeypatch.setattr(script, "d4rl_checksum", {NAME: hashlib.sha256(DEMO).hexdigest()}.get)
+    monkeypatch.setattr(script, "d4rl_checksum", {NAME: CHECKSUM}.get)
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         server.daemon_threads = True
         server.asked, server.two = [], threading.Barrier(2)
@@ -68,13 +69,13 @@ def server(script, tmp_path, monkeypatch):
         server.shutdown()
 
 
-def play(script, server, monkeypatch, d4rl, mirror="404", seconds=1):
+def play(script, server, monkeypatch, d4rl, mirror="404"):
     """D4RL's server and the mirror answer as these kinds say; nobody listens on port 1."""
     for name, kind in (("D4RL", d4rl), ("MIRROR", mirror)):
         port = 1 if kind == "refused" else server.server_port
         monkeypatch.setattr(script, name, f"http://127.0.0.1:{port}/{kind}/{name}/")
     if {d4rl, mirror} & {"silent", "stalls"}:
-        monkeypatch.setattr(script, "SECONDS", seconds)
+        monkeypatch.setattr(script, "SECONDS", 1)
     server.asked.clear()
 
 
@@ -174,27 +175,33 @@ def test_a_cache_that_cannot_be_written(script, server, tmp_path):
     assert "set D4RL_DATASET_DIR to another folder ([Errno 17]" in refusal(script, "door-human")
 
 
-def in_a_process(script):
-    def fetch():
-        tqdm.set_lock(threading.RLock())  # forks share tqdm's own, and the killed one may hold it
-        script.find_dataset("door-human")
+def fetch(name, address):
+    script = importlib.import_module(name)
+    script.D4RL, script.SECONDS = address, SECONDS
+    script.d4rl_checksum = {NAME: CHECKSUM}.get
+    script.find_dataset("door-human")
 
-    process = multiprocessing.get_context("fork").Process(target=fetch)
+
+def in_a_process(script, server, kind):
+    """Spawned: a fork would hold for good what the server's thread holds at that moment."""
+    address = f"http://127.0.0.1:{server.server_port}/{kind}/"
+    arguments = script.__name__, address
+    process = multiprocessing.get_context("spawn").Process(target=fetch, args=arguments)
     process.start()
     return process
 
 
-def test_two_runs_at_once_and_one_that_is_killed(script, server, tmp_path, monkeypatch):
+@pytest.mark.parametrize("script", [uwac])  # whose download() is bear.py's; an import takes seconds
+def test_two_runs_at_once_and_one_that_is_killed(script, server, tmp_path):
     """Half a file is never taken for the file; two that fetch it at once leave a good one."""
     path = tmp_path / "cache" / NAME
-    play(script, server, monkeypatch, "stalls", seconds=30)
-    killed = in_a_process(script)
-    assert server.stalling.wait(30)
+    killed = in_a_process(script, server, "stalls")
+    assert server.stalling.wait(SECONDS)
     killed.kill()
     killed.join()
     assert not path.exists()
-    play(script, server, monkeypatch, "together")  # which waits until both have half of it
-    both = [in_a_process(script), in_a_process(script)]
-    assert [process.join() or process.exitcode for process in both] == [0, 0]
+    server.asked.clear()
+    both = [in_a_process(script, server, "together") for _ in range(2)]  # each waits for the other
+    assert [process.join(2 * SECONDS) or process.exitcode for process in both] == [0, 0]
     assert path.read_bytes() == DEMO and script.find_dataset("door-human") == path
     assert len(server.asked) == 2
