@@ -26,7 +26,7 @@ def test_every_kind_once(script, case, tmp_path):
     ],
 )
 def test_the_campaign_sees(monkeypatch, read, kind, code):
-    monkeypatch.setattr(fuzz_dataset, "SECONDS", 2)
+    monkeypatch.setattr(fuzz_dataset, "SECONDS", 2 if code is None else 60)
     script = SimpleNamespace(read_file=read, InputError=ArithmeticError)
     script.to_transitions = lambda *arguments: None
     assert fuzz_dataset.run_case(script, 0, list(KINDS).index(kind)) == code
