@@ -186,7 +186,8 @@ def in_a_process(script, server, kind):
     """Spawned: a fork would hold for good what the server's thread holds at that moment."""
     address = f"http://127.0.0.1:{server.server_port}/{kind}/"
     arguments = script.__name__, address
-    process = multiprocessing.get_context("spawn").Process(target=fetch, args=arguments)
+    context = multiprocessing.get_context("spawn")
+    process = context.Process(target=fetch, args=arguments, daemon=True)  # ends with the tests
     process.start()
     return process
 
