@@ -1,0 +1,92 @@
+"""The environments of D4RL's tasks: Gymnasium's, with what differs from D4RL's put right.
+
+Compared with D4RL's own stack (gym 0.23.1, mujoco-py 2.1.2.14, MuJoCo 2.1.0) in tests/test_d4rl.py.
+"""
+
+from importlib.metadata import version
+
+import mujoco
+import numpy as np
+from farama_notifications import notifications
+from gymnasium.envs.mujoco import half_cheetah_v4, hopper_v4, walker2d_v4
+
+# It prints that the rewards below differ from the papers', which is put right here.
+notifications.pop("gymnasium_robotics", None)
+
+from gymnasium_robotics.envs.adroit_hand.adroit_door import AdroitHandDoorEnv
+from gymnasium_robotics.envs.adroit_hand.adroit_hammer import AdroitHandHammerEnv
+from gymnasium_robotics.envs.adroit_hand.adroit_pen import AdroitHandPenEnv
+from gymnasium_robotics.envs.adroit_hand.adroit_relocate import AdroitHandRelocateEnv
+
+if version("gymnasium-robotics") != "1.4.2":  # later ones are to have D4RL's rewards themselves
+    raise ImportError("D4RL's rewards need one version: install gymnasium-robotics==1.4.2")
+
+
+class DoorEnv(AdroitHandDoorEnv):
+    """D4RL subtracts 0.1 * |palm - handle| from the reward, gymnasium-robotics adds it."""
+
+    def step(self, action):
+        obs, reward, *rest = super().step(action)
+        palm_to_handle = obs[35:38]
+        return obs, reward - 0.2 * np.linalg.norm(palm_to_handle), *rest
+
+
+class HammerEnv(AdroitHandHammerEnv):
+    """As DoorEnv, with |palm - hammer|."""
+
+    def step(self, action):
+        obs, reward, *rest = super().step(action)
+        palm_to_hammer = obs[33:36] - obs[36:39]
+        return obs, reward - 0.2 * np.linalg.norm(palm_to_hammer), *rest
+
+
+class RelocateEnv(AdroitHandRelocateEnv):
+    """As DoorEnv, with |palm - ball|."""
+
+    def step(self, action):
+        obs, reward, *rest = super().step(action)
+        palm_to_ball = obs[30:33]
+        return obs, reward - 0.2 * np.linalg.norm(palm_to_ball), *rest
+
+
+class PenEnv(AdroitHandPenEnv):
+    """In D4RL an episode ends where the pen has fallen below 0.075 m."""
+
+    def step(self, action):
+        obs, reward, _, truncated, info = super().step(action)
+        height = self.data.xpos[self.obj_body_id][2]
+        return obs, reward, bool(height < 0.075), truncated, info
+
+
+class CylinderMasses:
+    """Masses as in D4RL's MuJoCo, without which Hopper is 3.6% heavier: up to version 2.1.1 a
+    capsule of length L and radius r weighed as much as a cylinder of length L + r."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        spec = mujoco.MjSpec.from_file(self.fullpath)
+        for geom in spec.geoms:
+            if geom.type == mujoco.mjtGeom.mjGEOM_CAPSULE:
+                capsule = self.model.geom(geom.name)
+                radius, half_length, _ = capsule.size
+                geom.type = mujoco.mjtGeom.mjGEOM_CYLINDER
+                geom.size = [radius, half_length + radius / 2, 0]
+                geom.fromto[:] = np.nan  # pos and quat say where it is
+                geom.pos = capsule.pos
+                geom.quat = capsule.quat
+        cylinders = spec.compile()
+        for name in ("body_mass", "body_inertia", "body_ipos", "body_iquat"):
+            getattr(self.model, name)[:] = getattr(cylinders, name)
+        mujoco.mj_setConst(self.model, self.data)
+
+
+class HopperEnv(CylinderMasses, hopper_v4.HopperEnv):
+    pass
+
+
+class HalfCheetahEnv(CylinderMasses, half_cheetah_v4.HalfCheetahEnv):
+    pass
+
+
+class Walker2dEnv(CylinderMasses, walker2d_v4.Walker2dEnv):
+    pass
