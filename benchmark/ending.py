@@ -1,21 +1,19 @@
-"""How the programs of this folder end: as the scripts do, with `errors_in_one_line`."""
+"""How the programs of this folder end: as the scripts do. Whoever imports this finds the scripts."""
 
 import sys
+from argparse import ArgumentTypeError
 from contextlib import contextmanager
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-import bear
-import uwac
-
-EXIT_CODES = {bear.InputError: 2, uwac.InputError: 2, FloatingPointError: 3}
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # for bear, uwac and d4rl
 
 
 @contextmanager
 def errors_in_one_line():
-    """What a user can mend, or the disk does, ends the program with a line and its exit code."""
+    """What a user can mend, or the disk does, ends the program with one line and exit code 1."""
     try:
         yield
-    except (*EXIT_CODES, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(EXIT_CODES.get(type(error), 1))
+    except KeyboardInterrupt:
+        sys.exit("stopped")
+    except (ArgumentTypeError, ValueError, ArithmeticError, OSError, ImportError) as error:
+        sys.exit(f"error: {' '.join(str(error).split())}")

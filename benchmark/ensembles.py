@@ -12,31 +12,22 @@ nothing here: members differ without dropout.
 
 import copy
 import functools
-import sys
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Annotated, Literal
 
-import pydantic
 import torch
+import tyro
 from ending import errors_in_one_line
 from pydantic import Field
 from torch import Tensor
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
-
 import uwac
 
 
-@pydantic.dataclasses.dataclass
-class Members:
+@dataclass
+class Args(uwac.Args):
     members: Literal["ensemble", "rem"] = "ensemble"  # how members make a critic
     ensemble_size: Annotated[int, Field(ge=2)] = 10  # K (ours)
-
-
-@pydantic.dataclasses.dataclass
-class Args(uwac.Args, Members):
-    pass
 
 
 class Critic(uwac.Critic):
@@ -44,7 +35,7 @@ class Critic(uwac.Critic):
 
     def __init__(self, args: Args, obs_dim: int, action_dim: int):
         K, S = args.ensemble_size, args.num_seeds
-        super().__init__(K * S, obs_dim, action_dim, args.spectral_norm)
+        super().__init__(K * S, obs_dim, action_dim, args.resolved()["spectral_norm"])
         self.each_learns = args.members == "ensemble"
         self.register_buffer("mixture", torch.full((K, S), 1 / K))
 
@@ -66,8 +57,8 @@ class Critic(uwac.Critic):
 class Agent(uwac.Agent):
     args_type = Args
 
-    def __init__(self, args: Args, *dims, **bounds):
-        super().__init__(args, *dims, **bounds)
+    def __init__(self, args: Args, *dims_and_bounds):
+        super().__init__(args, *dims_and_bounds)
         self.critic = Critic(args, *self.dims)
         self.target_critic = copy.deepcopy(self.critic)
         parameters = self.critic.parameters()
@@ -95,10 +86,12 @@ def update(agent: Agent, data: list[Tensor], step: int | Tensor, args: Args) -> 
 
 
 main = functools.partial(uwac.main, agent_type=Agent, update=update)
-parse = functools.partial(uwac.parse, agent_type=Agent)
 load_checkpoint = functools.partial(uwac.load_checkpoint, agent_type=Agent)
 
 
 if __name__ == "__main__":
     with errors_in_one_line():
-        main(parse())
+        args = tyro.cli(Args)
+        if args.resume is not None:  # arguments that are not given are the run's
+            args = tyro.cli(Args, default=load_checkpoint(args.resume)[0].args)
+        main(args)

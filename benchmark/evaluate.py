@@ -1,4 +1,4 @@
-"""Plays the policies of runs: score ± standard error over episodes, and over agents.
+"""Plays the policies of runs: score ± standard error over a run's agents, or a single one's episodes.
 
     python benchmark/evaluate.py runs/RUN runs/OTHER_RUN --policies best sample vae
     python benchmark/evaluate.py runs/RUN --candidates 1 10 100
@@ -13,30 +13,28 @@ Policies:
   vae     one sample of the run's own behaviour VAE: behaviour cloning on the same data
 
 RUN/evaluation.json keeps every score and return. A later call adds to it, and replaces only what it
-plays again. A run's agents are the members of its stack; runs that differ in the seed alone are
-averaged, too. With a run's own seed, episodes and candidates, `best` is its last evaluation again.
+plays again. With a run's own seed, episodes and candidates, `best` is its last evaluation again.
 A folder with checkpoint.pt and result.json is enough, so a copy of the two can be played later.
+report.py averages runs that differ in the seed alone.
 --film leaves RUN/update-STEP*.mp4, of an episode more for each agent.
 """
 
 import functools
-import json
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Literal
 
+import ensembles
 import gymnasium as gym
 import numpy as np
 import torch
 import tyro
 from ending import errors_in_one_line
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-import ensembles
+from records import read_json, write_json
 
 import bear
+import d4rl
 import uwac
 
 SCRIPTS = {"bear": bear, "uwac": uwac, "ensembles": ensembles}
@@ -48,7 +46,6 @@ POLICIES = {  # and their names in print, with N
     "vae": "VAE (behaviour cloning)",
 }
 CHOOSING = ("best", "greedy")  # policies that have N candidates
-OF_A_SEED = ("seed", "num_seeds", "run_dir", "resume", "dataset_path")  # not of an experiment
 
 
 @dataclass
@@ -63,27 +60,30 @@ class Args:
 
 
 def load(run: Path) -> tuple[str, uwac.Agent, dict]:
-    """The script that made the run, its agent, and all that was saved. Raises InputError."""
-    wrong = (OSError, ValueError, KeyError)
-    with uwac.input_errors(f"{run}: no run with a result.json and a checkpoint.pt", *wrong):
-        script = json.loads((run / "result.json").read_text())["algorithm"]
+    """The script that made the run, its agent, and all that was saved. Raises ValueError."""
+    try:
+        script = read_json(run / "result.json")["algorithm"]
         agent, saved = SCRIPTS[script].load_checkpoint(run)
-        if not saved["history"]:
-            raise ValueError("it was not evaluated yet")
-        return script, agent, saved
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        scripts = ", ".join(SCRIPTS)
+        raise ValueError(f"{run}: not a run's folder, of {scripts} ({error})") from error
+    if not saved["history"]:
+        raise ValueError(f"{run}: was not evaluated yet")
+    return script, agent, saved
 
 
 def earlier_results(run: Path) -> list[dict]:
-    """What RUN/evaluation.json holds already. Raises InputError."""
+    """What RUN/evaluation.json holds already. Raises ValueError."""
     path = run / "evaluation.json"
     if not path.exists():
         return []
-    wrong = (OSError, ValueError, KeyError, TypeError)
-    with uwac.input_errors(f"{path}: results cannot be added to it; move it away", *wrong):
-        kept = json.loads(path.read_text())
-        for one in kept:
-            key_of(one)
-        return kept
+    results = read_json(path)
+    try:
+        for result in results:
+            key_of(result)
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"{path}: not of evaluate.py, move it away ({error!r})") from error
+    return results
 
 
 def key_of(result: dict) -> list:
@@ -100,35 +100,36 @@ def act(agent: uwac.Agent, policy: str, obs: np.ndarray, num: int) -> np.ndarray
     if policy == "mean":
         return agent.act(obs, deterministic=True)
     obs = torch.as_tensor(obs, dtype=torch.float32, device=agent.log_alpha.device)
-    if policy == "greedy":
-        candidates = agent.actor.sample(obs, num).tanh()  # (S, B, N, A)
-        q1, _ = agent.critic(obs, candidates)  # (S, B, N)
-        best = q1.argmax(-1)[:, :, None, None]
-        action = candidates.take_along_dim(best, dim=2).squeeze(2)
-    else:
-        action = agent.vae.sample(obs, 1).squeeze(2).tanh()
-    return agent.to_env(action)
+    if policy == "vae":
+        return agent.to_env(agent.vae.sample(obs, 1).squeeze(2).tanh())
+    candidates = agent.actor.sample(obs, num).tanh()  # (S, B, N, A)
+    q1, _ = agent.critic(obs, candidates)  # (S, B, N)
+    best = q1.argmax(-1)[:, :, None, None]
+    return agent.to_env(candidates.take_along_dim(best, dim=2).squeeze(2))
 
 
 def player(agent: uwac.Agent, policy: str) -> SimpleNamespace:
     """What uwac.evaluate needs of an agent, acting by `policy`."""
-    return SimpleNamespace(log_alpha=agent.log_alpha, act=functools.partial(act, agent, policy))
+    return SimpleNamespace(args=agent.args, act=functools.partial(act, agent, policy))
+
+
+def make_envs(env_id: str, num: int, **settings) -> gym.vector.SyncVectorEnv:
+    return gym.vector.SyncVectorEnv([lambda: d4rl.make(env_id, **settings)] * num)
 
 
 def film(env_id: str, playing: SimpleNamespace, path: Path, seed: list[int], num: int) -> None:
-    """PATH*.mp4, all agents side by side. Raises InputError."""
-    gym_id, max_steps, *_ = uwac.env_spec(env_id)
-    settings = {"max_episode_steps": max_steps, "render_mode": "rgb_array"}
-    make = functools.partial(uwac.make_env, gym_id, **settings)
-    wrong = (gym.error.Error, ImportError, RuntimeError, AttributeError)  # MuJoCo's, too
-    with uwac.input_errors("--film needs moviepy and, without a screen, MUJOCO_GL=egl", *wrong):
-        envs = gym.vector.SyncVectorEnv([make] * len(playing.log_alpha))
-        length = envs.envs[0].spec.max_episode_steps or 0  # 0: to the first agent's end
+    """PATH*.mp4, all agents side by side. Raises ValueError."""
+    try:
+        envs = make_envs(env_id, playing.args.num_seeds, render_mode="rgb_array")
+        length = envs.envs[0].spec.max_episode_steps
         first = {"episode_trigger": lambda episode: episode == 0, "video_length": length}
         name = {"video_folder": str(path.parent), "name_prefix": path.name}
         envs = gym.wrappers.vector.RecordVideo(envs, **name, **first)
         uwac.evaluate(playing, envs, seed, num)
         envs.close()
+    except (gym.error.Error, ImportError, RuntimeError, AttributeError) as error:  # MuJoCo's, too
+        needs = "--film needs moviepy and, without a screen, MUJOCO_GL=egl"
+        raise ValueError(f"{needs} ({error})") from error
 
 
 def mean_and_error(values: np.ndarray) -> str:
@@ -138,62 +139,45 @@ def mean_and_error(values: np.ndarray) -> str:
     return f"{values.mean():.1f} ± {values.std(ddof=1) / len(values) ** 0.5:.1f}"
 
 
-def play(run: Path, loaded: tuple[str, uwac.Agent, dict], args: Args) -> dict[str, np.ndarray]:
-    """Adds to RUN/evaluation.json. Returns each policy's scores (S, episodes) by its name."""
+def play(run: Path, loaded: tuple[str, uwac.Agent, dict], args: Args) -> None:
+    """Adds to RUN/evaluation.json, and prints a line for each policy."""
     script, agent, saved = loaded
-    env_id, step = saved["args"]["env_id"], saved["history"][-1]["step"]
+    env_id = saved["args"]["env_id"]
+    step = saved["history"][-1]["step"]
+    seed = [args.seed, step]
     if args.film:
         playing = player(agent, args.policies[-1])
-        film(env_id, playing, run / f"update-{step}", [args.seed, step], args.candidates[-1])
-    envs = uwac.make_envs(env_id, len(agent.log_alpha) * args.episodes)
+        film(env_id, playing, run / f"update-{step}", seed, args.candidates[-1])
+    envs = make_envs(env_id, agent.args.num_seeds * args.episodes)
     about = {"step": step, "episodes": args.episodes, "seed": args.seed}
     about["matmul_precision"] = args.matmul_precision
+    unit = "score" if d4rl.full_id(env_id) in d4rl.TASK_OF else "return"
     results = earlier_results(run)
-    played = {}
     for policy in args.policies:
         for num in args.candidates if policy in CHOOSING else (1,):
-            name = POLICIES[policy].format(num)
-            returns = uwac.evaluate(player(agent, policy), envs, [args.seed, step], num)
-            scores = uwac.normalized_score(env_id, returns)
-            played[name] = scores
+            returns = uwac.evaluate(player(agent, policy), envs, seed, num)  # (S, episodes)
+            scores = d4rl.normalized_score(env_id, returns)
             result = {"policy": policy, "candidates": num, **about}
             results = [one for one in results if key_of(one) != key_of(result)]
             results.append(result | {"scores": scores.tolist(), "returns": returns.tolist()})
-            (run / "evaluation.json").write_text(json.dumps(results, indent=1))
-            episodes = "1 episode" if args.episodes == 1 else f"{args.episodes} episodes"
-            for i, score in enumerate(scores):
-                who = f"{env_id}, {script}, {step} updates, agent {i}, {name}, {episodes}"
-                means = f"score {mean_and_error(score)}, return {returns[i].mean():.1f}"
-                print(f"{who}: {means}", flush=True)
-    return played
+            write_json(run / "evaluation.json", results)
+            who = f"{run}, {script} on {env_id}, {step} updates, {POLICIES[policy].format(num)}"
+            played = f"{len(scores)} agents x {args.episodes} episodes"
+            values = scores[0] if len(scores) == 1 else scores.mean(1)
+            print(f"{who}, {played}: {unit} {mean_and_error(values)}", flush=True)
 
 
 def main(args: Args) -> None:
-    """Raises InputError, and OSError where a file cannot be written."""
+    """Raises ValueError, and OSError where a file cannot be written."""
     counts = [len(args.runs), len(args.policies), len(args.candidates), *args.candidates]
     if min(*counts, args.episodes, args.seed + 1) < 1:
-        wanted = "a run, a policy, an episode and a candidate at least, and no negative --seed"
-        raise uwac.InputError(wanted)
+        raise ValueError("a run, a policy, an episode and a candidate at least, and --seed from 0")
     loaded = [load(run) for run in args.runs]  # all of them, before hours of one
     for run in args.runs:
         earlier_results(run)
     torch.set_float32_matmul_precision(args.matmul_precision)
-    experiments = {}  # script, update and arguments -> runs, and each policy's mean score of agents
-    for run, (script, agent, saved) in zip(args.runs, loaded):
-        if len(loaded) > 1:
-            print(run)  # the lines below name the script alone
-        played = play(run, (script, agent, saved), args)
-        settings = {name: saved["args"][name] for name in saved["args"] if name not in OF_A_SEED}
-        key = f"{script}, {saved['history'][-1]['step']} updates, {settings}"
-        runs, means = experiments.setdefault(key, ([], {}))
-        runs.append(str(run))
-        for name, scores in played.items():
-            means.setdefault(name, []).extend(scores.mean(1))
-    for runs, means in experiments.values():
-        for name, of_agents in means.items():
-            if len(of_agents) > 1:
-                score = mean_and_error(np.array(of_agents))
-                print(f"{', '.join(runs)}: {name}, {len(of_agents)} agents: score {score}")
+    for run, one in zip(args.runs, loaded):
+        play(run, one, args)
 
 
 if __name__ == "__main__":
