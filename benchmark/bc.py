@@ -1,0 +1,70 @@
+"""Behaviour cloning (BC) by the actor's own network, seeds side by side.
+
+    python benchmark/bc.py --env-id door-human
+
+The tanh of the actor's mean learns the data's actions by mean squared error, and plays.
+runs/bc/TASK.json has every score, and the data's own: the mean over its episodes.
+"""
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+import tyro
+from ending import errors_in_one_line
+from evaluate import make_envs, player
+from records import write_json
+from tqdm import trange
+
+import d4rl
+import uwac
+
+
+@dataclass
+class Args:
+    env_id: str  # D4RL task
+    num_seeds: int = 3  # S
+    total_steps: int = 100_000  # updates, with batch size and learning rate of UWAC's actor
+    eval_every: int = 20_000  # updates
+    eval_episodes: int = 20  # of each seed
+
+
+def main(args: Args) -> None:
+    """Raises ValueError and OSError."""
+    path = d4rl.download(args.env_id)
+    data = d4rl.read(path)
+    ends = np.flatnonzero(data["terminals"] | data["timeouts"])
+    returns = np.diff(np.cumsum(data["rewards"], dtype=float)[ends], prepend=0)
+    envs = make_envs(args.env_id, args.num_seeds * args.eval_episodes)
+    obs, action, *_ = d4rl.qlearning_dataset(envs.envs[0], path).values()  # (n, D), (n, A)
+    torch.manual_seed(0)
+    settings = uwac.Args(args.env_id, num_seeds=args.num_seeds)
+    agent = uwac.Agent(settings, obs.shape[1], action.shape[1])
+    size = lambda network: sum(parameter[0].numel() for parameter in network.parameters())
+    result = {
+        "command": f"python benchmark/bc.py {' '.join(sys.argv[1:])}",
+        "data": d4rl.describe(path),
+        "data_score": d4rl.normalized_score(args.env_id, returns.mean()),
+        "parameters": {"actor": size(agent.actor), "VAE's decoder": size(agent.vae.decoder)},
+        "history": [],
+    }
+    obs, action = torch.as_tensor(obs), torch.as_tensor(action).clamp(-1, 1)
+    for step in trange(1, args.total_steps + 1, mininterval=10):
+        index = torch.randint(len(obs), (args.num_seeds, settings.batch_size))
+        mean, _ = agent.actor(obs[index])
+        loss = (mean.tanh() - action[index]).square().mean((1, 2))  # (S,)
+        agent.minimize(loss, "actor")
+        if step % args.eval_every == 0:
+            returns = uwac.evaluate(player(agent, "mean"), envs, [0, step], 1)
+            scores = d4rl.normalized_score(args.env_id, returns)  # (S, episodes)
+            result["history"].append({"step": step, "scores": scores.tolist()})
+            print(f"{args.env_id}, {step} updates: scores {scores.mean(1).round(1)}", flush=True)
+            Path("runs/bc").mkdir(parents=True, exist_ok=True)
+            write_json(Path("runs/bc", f"{args.env_id}.json"), result)
+
+
+if __name__ == "__main__":
+    with errors_in_one_line():
+        main(tyro.cli(Args, description=__doc__))
