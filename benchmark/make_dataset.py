@@ -2,15 +2,16 @@
 
     python benchmark/make_dataset.py --policy hopper-medium hopper-expert    # roll out, half each
     python benchmark/make_dataset.py --policy runs/RUN --steps 5000          # the policy of a run
-    python benchmark/make_dataset.py --env Hopper-v4                         # train SAC: 5 sets
-    python benchmark/make_dataset.py --env AdroitHandDoor-v1 --demos door-human-v1.hdf5    # clone
+    python benchmark/make_dataset.py --env hopper                            # train SAC: 5 sets
+    python benchmark/make_dataset.py --env door --demos door-human-v1.hdf5   # clone
     python benchmark/make_dataset.py --minari D4RL/door/human-v2             # convert
 
 Sets lie in D4RL's cache folder as TASK-KIND-rebuilt.hdf5, with `metadata` on what made them. One of
 the same name is replaced only with --force. Episode i of a roll-out, from 0 on, begins with
-`reset(seed=seed + i)` in uwac.py's environment, `seed` being in `metadata`: its actions replay it
-exactly. SAC is Haarnoja et al.'s second version (2018b). Shapes: n steps, N environments, B batch, D observation size, A action
-size; as in uwac.py, networks have a leading 1 (seed), and critics a 2 before it.
+`reset(seed=seed + i)` in `d4rl.make(environment)`, both of which `metadata` names: its actions
+replay it exactly. SAC is Haarnoja et al.'s second version (2018b). Shapes: n steps, N environments,
+B batch, D observation size, A action size; as in uwac.py, networks have a leading 1 (seed), and
+critics a 2 before it.
 """
 
 import copy
@@ -21,11 +22,11 @@ import os
 import shlex
 import sys
 import tempfile
+from argparse import ArgumentTypeError
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
-from pickle import UnpicklingError
-from zipfile import BadZipFile
+from typing import Literal
 
 import gymnasium as gym
 import h5py
@@ -33,24 +34,23 @@ import numpy as np
 import torch
 import tyro
 from ending import errors_in_one_line
+from evaluate import load
+from records import write
 from torch import Tensor, nn
 from torch.distributions import Normal
 from tqdm import tqdm
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-import bear
+import d4rl
 import uwac
-from uwac import ENVIRONMENTS, InputError, input_errors
 
 POLICIES = Path(__file__).parent / "policies"
-TASKS = {gym_id: task for task, (gym_id, *_) in ENVIRONMENTS.items()}
 COLUMNS = ("observations", "actions", "rewards", "terminals", "timeouts")  # (n, D), (n, A), (n,)
 
 
 @dataclass
 class Args:
     policy: tuple[str, ...] = ()  # roll out a shipped TASK-KIND, a .npz of ours, a run; or several
-    env: str | None = None  # Gymnasium id: train SAC there, or a BC policy on --demos
+    env: Literal[*d4rl.TASKS] | None = None  # train SAC there, or a BC policy on --demos
     demos: Path | None = None  # demonstrations in D4RL's format, for half of a set
     minari: str | None = None  # Minari data set to convert, downloaded if need be
     steps: int = 1_000_000  # of each set (D4RL; its pen sets have 500,000)
@@ -65,31 +65,24 @@ class Args:
     clone_steps: int = 20_000  # cloning: updates
 
     def __post_init__(self):
-        for name, value in vars(self).items():
-            lowest = {"seed": 0, "steps": max(2, len(self.policy))}.get(name, 1)
-            if type(value) is int and not lowest <= value < 2**31:
-                bounds = f"from {lowest} to {2**31 - 1}"
-                raise InputError(f"--{name.replace('_', '-')} {value}: must be {bounds}")
+        counts = [self.train_steps, self.learning_starts, self.eval_every, self.eval_episodes]
+        counts += [self.clone_steps, self.seed + 1, self.steps // max(2, len(self.policy))]
+        if min(counts) < 1:
+            raise ArgumentTypeError(
+                "numbers must be above 0, --seed from 0, a step for each policy"
+            )
         ways = bool(self.policy) + bool(self.env) + bool(self.minari)
         if ways != 1 or (self.demos and not self.env):
-            raise InputError("say what to make: --policy, --env (perhaps with --demos) or --minari")
-        if self.env not in (None, *TASKS):
-            raise InputError(f"--env {self.env}: not one of {', '.join(TASKS)}")
-        if self.out and self.out.is_dir():
-            raise InputError(f"--out {self.out}: a folder; --folder takes one")
+            want = "say what to make: --policy, --env (perhaps with --demos) or --minari"
+            raise ArgumentTypeError(want)
         if self.out and self.env and not self.demos:
-            raise InputError("--out is for one set; a training makes five, in --folder")
+            raise ArgumentTypeError("--out is for one set; a training makes five, in --folder")
 
 
-def make_env(gym_id: str) -> gym.Env:
-    _, max_steps, *_ = ENVIRONMENTS[TASKS[gym_id]]
-    return uwac.make_env(gym_id, max_episode_steps=max_steps)
-
-
-def dimensions(gym_id: str) -> tuple[int, int]:
+def dimensions(env_id: str) -> tuple[int, int]:
     """D and A."""
-    env = make_env(gym_id)
-    return env.observation_space.shape[0], env.action_space.shape[0]
+    env = d4rl.make(env_id)
+    return *env.observation_space.shape, *env.action_space.shape
 
 
 @torch.no_grad()
@@ -100,40 +93,45 @@ def sample(actor: uwac.Actor, obs: np.ndarray) -> np.ndarray:
 
 
 def load_run(run: Path) -> tuple:
-    """The first seed of a run of bear.py or uwac.py, for `load_policy`. Raises InputError."""
-    damage = (OSError, ValueError, KeyError, IndexError)
-    with input_errors(f"--policy {run}: no run with a result.json and a checkpoint.pt", *damage):
-        result = json.loads((run / "result.json").read_text())
-        script = result["algorithm"]
-        agent, saved = {"bear": bear, "uwac": uwac}[script].load_checkpoint(run)
-        agent.cpu()  # a GPU would wait for the environments
-        args, step = saved["args"], saved["history"][-1]["step"]
-        gym_id, *_ = ENVIRONMENTS[args["env_id"].split("-")[0]]
-        how = args | {"run_dir": None, "resume": None, "dataset_path": None, "data": result["data"]}
-        how["data"]["path"] = None  # folders mean nothing elsewhere
-    about = f"the actor of {script}.py after {step} updates with {json.dumps(how)}"
-    return lambda obs: agent.act(obs[None], 1)[0], gym_id, about
+    """The first seed of a run, for `load_policy`. Raises ValueError."""
+    script, agent, saved = load(run)
+    agent.cpu()  # a GPU would wait for the environments
+    env_id = saved["args"]["env_id"]
+    env_id = d4rl.TASK_OF.get(d4rl.full_id(env_id), env_id)
+    # Folders mean nothing elsewhere.
+    how = saved["args"] | {"run_dir": None, "resume": None, "dataset_path": None}
+    how["data"] = saved["data"] | {"path": None}
+    about = f"the actor of {script}.py after {saved['history'][-1]['step']} updates"
+    return lambda obs: agent.act(obs, 1)[0], env_id, f"{about} with {json.dumps(how)}"
 
 
 def load_policy(word: str, seed: int) -> tuple:
     """What `word` names (see Args): a function that gives obs (N, D) actions (N, A), the id of its
-    environment, and words about it. Nothing in a file is executed. Raises InputError."""
+    environment, and words about it. Nothing in a file is executed. Raises ValueError."""
     if Path(word).is_dir():
         return load_run(Path(word))
-    gym_ids = {f"{task}-random": gym_id for gym_id, task in TASKS.items()}
-    if word in gym_ids:
+    task = word.removesuffix("-random")
+    if word != task in d4rl.TASKS:
         torch.manual_seed(seed)
-        actor = uwac.Actor(1, *dimensions(gym_ids[word]))
-        return functools.partial(sample, actor), gym_ids[word], f"{word}, SAC before training"
+        actor = uwac.Actor(1, *dimensions(task))
+        return functools.partial(sample, actor), task, f"{word}, SAC before training"
     shipped = {file.stem: file for file in POLICIES.glob("*.npz")}
-    names = ", ".join([*sorted(shipped), "TASK-random"])
-    damage = (OSError, ValueError, KeyError, RuntimeError, BadZipFile)
-    with input_errors(f"--policy {word}: neither a run nor a policy; shipped: {names}", *damage):
+    try:
         file = np.load(shipped.get(word, word), allow_pickle=False)
-        gym_id, step = str(file["env"]), int(file["step"])
-        actor = uwac.Actor(1, *dimensions(gym_id))
+        task = task_of(file["env"])
+        actor = uwac.Actor(1, *dimensions(task))
         actor.load_state_dict({name: torch.from_numpy(file[name]) for name in actor.state_dict()})
-    return functools.partial(sample, actor), gym_id, f"{Path(word).stem}, SAC after {step} steps"
+        about = f"{Path(word).stem}, SAC after {file['step']} steps"
+    except Exception as error:  # damage shows in many ways
+        names = ", ".join([*sorted(shipped), "TASK-random"])
+        problem = f"neither a run nor a policy; shipped: {names}"
+        raise ValueError(f"--policy {word}: {problem} ({error})") from error
+    return functools.partial(sample, actor), task, about
+
+
+def task_of(environment: str) -> str:
+    """D4RL's task, of the Gymnasium id that earlier files have, such as AdroitHandDoor-v1."""
+    return str(environment).split("-")[0].lower().removeprefix("adroithand")
 
 
 def play(act, envs: list[gym.Env], seeds: range) -> list[dict]:
@@ -167,12 +165,12 @@ def join(parts: list[dict]) -> dict:
     return {name: np.concatenate([part[name] for part in parts]) for name in COLUMNS}
 
 
-def roll_out(act, gym_id: str, steps: int, seed: int) -> dict:
+def roll_out(act, env_id: str, steps: int, seed: int) -> dict:
     """The first `steps` steps of the policy's episodes in the order of their seeds (in that of
     their ends, short ones would come too often); the last one is cut off."""
-    envs = [make_env(gym_id) for _ in range(16)]  # that share the cost of a call of `act`
+    envs = [d4rl.make(env_id) for _ in range(16)]  # that share the cost of a call of `act`
     episodes, done = [], 0
-    with tqdm(total=steps, unit="steps", desc=gym_id) as bar:
+    with tqdm(total=steps, unit="steps", desc=env_id) as bar:
         while done < steps:
             first = seed + len(episodes)
             for episode in play(act, envs, range(first, first + len(envs))):
@@ -234,7 +232,7 @@ class SAC(nn.Module):
                 old.lerp_(new, tau)
 
 
-def evaluate(actor: uwac.Actor, envs: list[gym.Env], args: Args, step: int, folder: Path) -> list:
+def snapshot(actor: uwac.Actor, envs: list[gym.Env], args: Args, step: int, folder: Path) -> list:
     """Writes the policy as STEP.npz; returns the step and the mean return of sampled actions."""
     np.savez_compressed(folder / f"{step}.npz", env=args.env, step=step, **actor.state_dict())
     seed = args.seed + step
@@ -249,8 +247,8 @@ def train(args: Args, folder: Path) -> tuple[list[Tensor], dict[str, int]]:
     an episode ends: a training that was killed goes on as if it never was. Returns obs, action,
     reward, next_obs, terminal, timeout of all steps, (n, ...) each, and what `choose` says."""
     torch.set_float32_matmul_precision("medium")  # updates 1.6 times faster where bfloat16 is
-    env = make_env(args.env)
-    test_envs = [make_env(args.env) for _ in range(args.eval_episodes)]
+    env = d4rl.make(args.env)
+    test_envs = [d4rl.make(args.env) for _ in range(args.eval_episodes)]
     obs_dim, action_dim = dimensions(args.env)
     widths = [obs_dim, action_dim, 1, obs_dim, 1, 1]
     replay = torch.zeros(args.train_steps, sum(widths))
@@ -259,18 +257,19 @@ def train(args: Args, folder: Path) -> tuple[list[Tensor], dict[str, int]]:
     checkpoint = folder / "checkpoint.pt"
     folder.mkdir(parents=True, exist_ok=True)
     if checkpoint.exists():
-        damage = (OSError, EOFError, UnpicklingError, RuntimeError, KeyError, TypeError, ValueError)
-        problem = f"{checkpoint}: not a checkpoint of this training; see --folder"
-        with input_errors(problem, *damage):
+        try:
             state = torch.load(checkpoint, weights_only=True)
             agent.load_state_dict(state["agent"])
             agent.adam.load_state_dict(state["adam"])
             torch.set_rng_state(state["generator"])
             step, episode, history = state["progress"]
             replay[:step] = state["replay"]
+        except Exception as error:  # damage shows in many ways
+            problem = f"not a checkpoint of this training; see --folder ({error})"
+            raise ValueError(f"{checkpoint}: {problem}") from error
     else:
         step, episode = 0, 0
-        history = [evaluate(agent.actor, test_envs, args, step, folder)]
+        history = [snapshot(agent.actor, test_envs, args, step, folder)]
     bar = tqdm(total=args.train_steps, initial=step, unit="steps", desc="SAC", disable=None)
     while step < args.train_steps:
         before, ended = step, False
@@ -289,14 +288,13 @@ def train(args: Args, folder: Path) -> tuple[list[Tensor], dict[str, int]]:
         episode += 1
         bar.update(step - before)
         if step // args.eval_every > before // args.eval_every or step == args.train_steps:
-            history.append(evaluate(agent.actor, test_envs, args, step, folder))
+            history.append(snapshot(agent.actor, test_envs, args, step, folder))
             state = {"agent": agent.state_dict(), "adam": agent.adam.state_dict()}
             state |= {"generator": torch.get_rng_state(), "replay": replay[:step].clone()}
             state["progress"] = [step, episode, history]
             content = io.BytesIO()
             torch.save(state, content)  # to the disk, torch would hide why writing fails
-            (folder / "checkpoint.tmp").write_bytes(content.getbuffer())
-            (folder / "checkpoint.tmp").replace(checkpoint)  # so that there is always a whole one
+            write(checkpoint, content.getbuffer())
             bar.write(f"step {step}: mean return {history[-1][1]:.1f}")
     return replay.split(widths, dim=1), choose(history)
 
@@ -314,14 +312,14 @@ def choose(history: list) -> dict[str, int]:
 
 
 def new_file(args: Args, name: str) -> Path:
-    """Where a set is to lie. Raises InputError where one is already, before the work is done."""
+    """Where a set is to lie. Raises ValueError where one is already, before the work is done."""
     path = (args.out or args.folder / f"{name}.hdf5").expanduser()
-    if path.exists() and not args.force:
-        raise InputError(f"{path} exists: give --force to replace it, or another --out or --folder")
+    if path.is_dir() or (path.exists() and not args.force):
+        raise ValueError(f"{path} exists: give --force to replace it, or another --out or --folder")
     return path
 
 
-def write_set(args: Args, path: Path, arrays: dict, gym_id: str, policy: str) -> Path:
+def write_set(args: Args, path: Path, arrays: dict, env_id: str, policy: str) -> Path:
     """A file in D4RL's format, renamed when whole, with `metadata` on how it was made."""
     path.parent.mkdir(parents=True, exist_ok=True)
     packages = ("gymnasium", "gymnasium-robotics", "mujoco", "numpy", "torch")
@@ -331,7 +329,7 @@ def write_set(args: Args, path: Path, arrays: dict, gym_id: str, policy: str) ->
         "made_by": "benchmark/make_dataset.py of the UWAC project",
         "command": f"python benchmark/make_dataset.py {shlex.join(sys.argv[1:])}",
         "versions": ", ".join(f"{package} {version(package)}" for package in packages),
-        "environment": gym_id,
+        "environment": env_id,
         "policy": policy,
         "seed": args.seed,
         "steps": len(arrays["rewards"]),
@@ -343,37 +341,35 @@ def write_set(args: Args, path: Path, arrays: dict, gym_id: str, policy: str) ->
         for column, array in arrays.items():
             file.create_dataset(column, data=array, compression="gzip", shuffle=True)
         file.create_group("metadata").attrs.update(metadata)
-    aside = path.with_name(f"{path.name}.tmp")
-    aside.write_bytes(content.getbuffer())
-    aside.replace(path)
+    write(path, content.getbuffer())
     size = f"{len(arrays['rewards'])} steps, {path.stat().st_size / 1e6:.1f} MB"
     print(f"{path}: {len(returns)} episodes, {size}, mean return {returns.mean():.1f}")
     return path
 
 
 def from_policies(args: Args) -> Path:
-    """Roll-outs, an equal share of the steps each, one after the other. Raises InputError."""
+    """Roll-outs, an equal share of the steps each, one after the other. Raises ValueError."""
     words = args.policy
-    policies, gym_ids, abouts = zip(*(load_policy(word, args.seed) for word in words))
-    if len(set(gym_ids)) > 1:
-        raise InputError(f"--policy {' '.join(words)}: made for {' and '.join(gym_ids)}")
-    gym_id, task = gym_ids[0], TASKS[gym_ids[0]]
+    policies, env_ids, abouts = zip(*(load_policy(word, args.seed) for word in words))
+    if len(set(env_ids)) > 1:
+        raise ValueError(f"--policy {' '.join(words)}: made for {' and '.join(env_ids)}")
+    env_id = env_ids[0]
     names = [Path(word).resolve().name.removesuffix(".npz") for word in words]
-    kinds = [name.removeprefix(f"{task}-") for name in names]
-    path = new_file(args, f"{task}-{'-'.join(kinds)}-rebuilt")
+    kinds = [name.removeprefix(f"{env_id}-") for name in names]
+    path = new_file(args, f"{env_id}-{'-'.join(kinds)}-rebuilt")
     torch.manual_seed(args.seed)
     parts, episodes = [], 0
     for i, act in enumerate(policies):
         share = args.steps * (i + 1) // len(words) - args.steps * i // len(words)
-        parts.append(roll_out(act, gym_id, share, args.seed + episodes))
+        parts.append(roll_out(act, env_id, share, args.seed + episodes))
         episodes += len(returns_of(parts[-1]))
     policy = f"samples of {', then of '.join(abouts)}"
-    return write_set(args, path, join(parts), gym_id, policy)
+    return write_set(args, path, join(parts), env_id, policy)
 
 
 def from_training(args: Args) -> None:
     """D4RL's five kinds, of one training of SAC."""
-    task = TASKS[args.env]
+    task = args.env
     folder = args.folder.expanduser() / "training" / f"{task}-{args.seed}"
     if not folder.exists():  # else a training that was killed goes on, and some sets may be there
         for kind in ("random", "medium", "expert", "medium-expert", "medium-replay"):
@@ -386,7 +382,7 @@ def from_training(args: Args) -> None:
     seen = to_arrays((obs, action, reward, terminal, timeout))
     policy = f"replay buffer of the first {steps['medium']} steps of SAC"
     path = new_file(args, f"{task}-medium-replay-rebuilt")
-    write_set(args, path, seen, args.env, policy)
+    write_set(args, path, seen, task, policy)
     medium, expert = (str(folder / f"{task}-{kind}.npz") for kind in steps)
     torch.set_float32_matmul_precision("highest")  # so that --policy gives the same numbers
     for words in ((f"{task}-random",), (medium,), (expert,), (medium, expert)):
@@ -412,13 +408,13 @@ def behavior_cloning(demos: dict, args: Args) -> uwac.Actor:
 
 def from_demonstrations(args: Args) -> Path:
     """As D4RL made its cloned sets: half roll-outs, then the demonstrations over and over
-    (hand_dapg_combined.py there). Raises InputError."""
-    _, max_steps, *_ = ENVIRONMENTS[TASKS[args.env]]
-    path = new_file(args, f"{TASKS[args.env]}-cloned-rebuilt")
-    arrays, _ = uwac.read_file(args.demos)
-    uwac.to_transitions(arrays, *dimensions(args.env), max_steps, args.demos)  # checks them
-    with input_errors(f"--demos {args.demos}: not demonstrations in D4RL's format", KeyError):
-        demos = to_arrays(arrays[name] for name in COLUMNS)
+    (hand_dapg_combined.py there). Raises ValueError."""
+    path = new_file(args, f"{args.env}-cloned-rebuilt")
+    d4rl.qlearning_dataset(d4rl.make(args.env), args.demos)  # checks them
+    arrays = d4rl.read(args.demos)
+    if "timeouts" not in arrays:
+        raise ValueError(f"--demos {args.demos}: timeouts missing")
+    demos = to_arrays(arrays[name] for name in COLUMNS)
     act = functools.partial(sample, behavior_cloning(demos, args))
     own = roll_out(act, args.env, args.steps // 2, args.seed)
     index = np.arange(args.steps - args.steps // 2) % len(demos["rewards"])
@@ -428,23 +424,25 @@ def from_demonstrations(args: Args) -> Path:
 
 
 def from_minari(args: Args) -> Path:
-    """A Minari data set of plain arrays, its episodes end to end. Raises InputError."""
+    """A Minari data set of plain arrays, its episodes end to end. Raises ValueError."""
     path = new_file(args, args.minari.replace("/", "-"))
-    refusals = (ImportError, OSError, ValueError, KeyError, TypeError)
-    with input_errors(f"--minari {args.minari}: cannot be converted", *refusals):
+    try:
         import minari
 
         source = minari.load_dataset(args.minari, download=True)
+        if source.env_spec is None:
+            raise ValueError("it names no environment")
         episodes = []
         for e in source.iterate_episodes():
             ends = (e.terminations, e.truncations & ~e.terminations)
             episodes.append(to_arrays((e.observations[:-1], e.actions, e.rewards, *ends)))
-        arrays, gym_id = join(episodes), source.env_spec.id
-    return write_set(args, path, arrays, gym_id, f"that of {args.minari}")
+    except (ImportError, OSError, ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"--minari {args.minari}: cannot be converted ({error})") from error
+    return write_set(args, path, join(episodes), source.env_spec.id, f"that of {args.minari}")
 
 
 def main(args: Args) -> Path | None:
-    """Returns the file of a lone set. Raises InputError, and OSError if it cannot be written."""
+    """Returns the file of a lone set. Raises ValueError, and OSError if it cannot be written."""
     folder = (args.out.parent if args.out else args.folder).expanduser()
     folder.mkdir(parents=True, exist_ok=True)
     tempfile.TemporaryFile(dir=folder).close()  # fails now, and not after hours
