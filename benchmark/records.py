@@ -4,7 +4,10 @@ import json
 import subprocess
 from pathlib import Path
 
-import torch
+MODEL = {  # the commands that name a device
+    "cpu": "lscpu 2>/dev/null | sed -n 's/^ *Model name: *//p'",
+    "cuda": "nvidia-smi --query-gpu=name --format=csv,noheader | head -n 1",
+}
 
 
 def write(path: Path, content: str | bytes) -> None:
@@ -26,9 +29,7 @@ def read_json(path: Path) -> dict | list:
         raise ValueError(f"{path}: damaged, move it away ({error})") from error
 
 
-def hardware() -> str:
-    """The GPU, or the CPU and how many of its threads torch uses."""
-    if torch.cuda.is_available():
-        return torch.cuda.get_device_name()
-    cpu = subprocess.getoutput("lscpu 2>/dev/null | sed -n 's/^ *Model name: *//p'")
-    return f"{cpu}, {torch.get_num_threads()} threads"
+def hardware(line: str) -> str:
+    """With a model's name, of a script's result: "cpu, 1 threads" -> "AMD EPYC, 1 threads"."""
+    device, threads = line.split(", ")
+    return f"{subprocess.getoutput(MODEL[device]) or device}, {threads}"

@@ -14,7 +14,6 @@ again whose file is there, and goes on with one that was killed.
 
 import dataclasses
 import fcntl
-import json
 import os
 import resource
 import shlex
@@ -23,6 +22,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from argparse import ArgumentTypeError
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
@@ -32,11 +32,11 @@ import ray
 import tyro
 from ending import errors_in_one_line
 from evaluate import POLICIES, SCRIPTS
+from records import hardware, read_json, write_json
+
+import d4rl
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-import bear
-
 METHODS = {
     "bear": "bear.py",
     "uwac": "uwac.py",
@@ -65,7 +65,7 @@ class Args:
     cpus: int = 1  # threads of a run; as many runs at once as that leaves room for
     gpus: float = 0.0  # share of a GPU for a run
     address: str = "local"  # or of a Ray cluster, whose nodes see the same files
-    retries: int = 2  # more attempts at a run that was killed, or whose node was lost
+    retries: int = 2  # more attempts at a run that a signal killed, or whose node was lost
     dry_run: bool = False  # print the commands that are left to run, and run nothing
     folder: Path = Path("runs/grid")  # for the small result files
     work: Path = Path("runs/grid/work")  # for the runs' own folders and logs
@@ -77,13 +77,8 @@ class Run(NamedTuple):
     warmup_steps: int
 
 
-def refuse(message: str) -> None:
-    print(f"error: {message}", file=sys.stderr)
-    sys.exit(2)
-
-
 def split(words: list[str]) -> list[list[str]]:
-    """Options with their values. Ends the program on a value without an option."""
+    """Options with their values. Raises ArgumentTypeError on a value without an option."""
     options: list[list[str]] = []
     for word in words:
         if word.startswith("--"):
@@ -91,7 +86,7 @@ def split(words: list[str]) -> list[list[str]]:
         elif options:
             options[-1].append(word)
         else:
-            refuse(f"{word}: not an option")
+            raise ArgumentTypeError(f"{word}: not an option")
     return options
 
 
@@ -115,28 +110,29 @@ def options_of(method: str, options: list[list[str]], methods: tuple[str, ...]) 
 
 
 def checked(words: list[str]) -> Run:
-    """A run, of its command. Ends the program, or raises InputError, where the script would."""
+    """A run, of its command. Ends as the script would where arguments are wrong."""
     script = SCRIPTS[Path(words[0]).stem]
-    args = script.parse(words[1:])
+    args = tyro.cli(script.Args, args=words[1:])
     return Run(words, args.total_steps, args.warmup_steps)
 
 
 def grid(args: Args, words: list[str]) -> dict[str, Run]:
     """Each run by its name. Seeds are outermost: a grid that is stopped has every task and method
-    about as often. Ends the program on what is wrong, and raises InputError."""
+    about as often. Raises ArgumentTypeError."""
     counts = [len(args.tasks), len(args.methods), args.seeds, args.cpus, args.leg_episodes]
     if min(*counts, 1 if args.legs is None else args.legs) < 1:
         names = "--tasks, --methods, --seeds, --cpus, --legs and --leg-episodes"
-        refuse(f"{names}: at least one of each")
+        raise ArgumentTypeError(f"{names}: at least one of each")
     if min(args.gpus, args.retries) < 0:
-        refuse("--gpus and --retries must be at least 0")
+        raise ArgumentTypeError("--gpus and --retries must be at least 0")
     options = split(words)
     given = {option.replace("_", "-") for option, *_ in options}
     if args.seeds > 1 and "--num-seeds" in given:
-        refuse("--num-seeds trains seeds 0, 1, ... in one run: it needs --seeds 1")
+        raise ArgumentTypeError("--num-seeds trains seeds 0, 1, ... in one run: add --seeds 1")
     for name in ("--env-id", "--seed", "--run-dir", "--resume"):
         if name in given:
-            refuse(f"{name} is given to each run by this program; see --tasks, --seeds, --work")
+            instead = "see --tasks, --seeds, --work"
+            raise ArgumentTypeError(f"{name} is given to each run by this program; {instead}")
     chosen = {method: options_of(method, options, args.methods) for method in args.methods}
     runs = {}
     for seed in range(args.seeds):
@@ -146,20 +142,18 @@ def grid(args: Args, words: list[str]) -> dict[str, Run]:
                 words += [word for option in of_method for word in option]
                 # The options are in the name: runs of other protocols stand side by side.
                 protocol = "__".join("-".join(option).removeprefix("--") for option in of_method)
-                name = f"{task}__{method}__{seed}__{protocol.replace('/', '-')}".rstrip("_")
-                runs[name] = checked(words)
+                name = f"{task}__{method}__{seed}__{protocol}".rstrip("_")
+                runs[name.replace("/", "-").replace(":", "-")] = checked(words)
     if "--dataset-path" not in given and not args.dry_run:
         for task in args.tasks:
-            bear.find_dataset(task)  # before two runs would download the same file
+            d4rl.download(task)  # before two runs would download the same file
     return runs
 
 
 def history_of(run_dir: Path) -> list[dict]:
-    """A run's evaluations so far; of none, or if its file is cut off, an empty list."""
-    try:
-        return json.loads((run_dir / "result.json").read_text())["history"]
-    except (OSError, ValueError):
-        return []
+    """A run's evaluations so far."""
+    file = run_dir / "result.json"
+    return read_json(file)["history"] if file.exists() else []
 
 
 def updates_done(run_dir: Path) -> int:
@@ -182,7 +176,7 @@ def train_until(step: int, run_dir: Path, words: list[str], **settings) -> int:
 def play(step: int, run_dir: Path, episodes: int, **settings) -> int:
     """Has evaluate.py play all policies, unless it did at this update. Returns the exit code."""
     evaluation = run_dir / "evaluation.json"
-    played = json.loads(evaluation.read_text()) if evaluation.exists() else []
+    played = read_json(evaluation) if evaluation.exists() else []
     if len([one for one in played if one["step"] == step]) >= len(POLICIES):
         return 0
     command = [sys.executable, str(ROOT / "benchmark" / "evaluate.py"), str(run_dir)]
@@ -191,8 +185,8 @@ def play(step: int, run_dir: Path, episodes: int, **settings) -> int:
 
 
 def train(name: str, run: Run, args: Args) -> dict:
-    """One run, from its checkpoint if there is one; returns its result. Raises ValueError where
-    trying again is in vain, and RuntimeError."""
+    """One run, from its checkpoint if there is one; returns its result. Raises RuntimeError where a
+    signal killed it, and ValueError where trying again is in vain."""
     environment = os.environ | {"OMP_NUM_THREADS": str(args.cpus)}
     if args.gpus == 0:
         environment["CUDA_VISIBLE_DEVICES"] = ""
@@ -216,13 +210,13 @@ def train(name: str, run: Run, args: Args) -> dict:
                 code = play(step, run_dir, args.leg_episodes, **settings)
     if code == 0 and updates_done(run_dir) >= run.total_steps:
         if args.legs:
-            found["policies"] = json.loads((run_dir / "evaluation.json").read_text())
-        return json.loads((run_dir / "result.json").read_text()) | found
-    lines = [line.strip("│─╭╮╰╯ ") for line in log_file.read_text(errors="replace").splitlines()]
-    said = [line for line in lines if line and "full helptext" not in line]  # tyro's last words
-    message = f"exit code {code}: {said[-1] if said else 'no word'} ({log_file})"
-    # 2: wrong arguments or data. 3: diverged, as it would again.
-    raise ValueError(message) if code in (2, 3) else RuntimeError(message)
+            found["policies"] = read_json(run_dir / "evaluation.json")
+        result = read_json(run_dir / "result.json")
+        return result | {"hardware": hardware(result["hardware"])} | found
+    lines = log_file.read_text(errors="replace").split("\n")
+    last = next((line for line in reversed(lines) if line), "no word")
+    message = f"exit code {code}: {last} ({log_file})"
+    raise RuntimeError(message) if code < 0 else ValueError(message)
 
 
 def show_progress(name: str, run: Run, rows: list[dict]) -> None:
@@ -238,22 +232,21 @@ def keep(name: str, result: dict, args: Args, run: Run) -> None:
     """Leaves the run's small file in --folder."""
     data = Path(result["data"]["path"])
     if data.is_file():
-        rewards = bear.read_file(data)[0]["rewards"]
-        result["data"]["mean_reward"] = float(rewards.mean())  # for a line in report.py's figures
+        # For a line in report.py's figures.
+        result["data"]["mean_reward"] = float(d4rl.read(data)["rewards"].mean())
     result["data"]["path"] = data.name
     result["method"] = name.split("__")[1]
     result["command"] = shlex.join(["python", *run.words])
     result["args"] |= {"run_dir": None, "resume": None}  # folders mean nothing elsewhere
-    part = args.folder / f"{name}.tmp"
-    part.write_text(json.dumps(result, indent=1))
-    part.replace(args.folder / f"{name}.json")  # there in whole or not at all
+    write_json(args.folder / f"{name}.json", result)
 
 
 def run(runs: dict[str, Run], args: Args) -> dict[str, Exception]:
     """All runs, as Ray tasks; returns what made the others fail."""
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     if not any(n.get("CPU", 0) >= args.cpus and n.get("GPU", 0) >= args.gpus for n in nodes):
-        refuse(f"--cpus {args.cpus} --gpus {args.gpus}: no node of {args.address} has as many")
+        wanted = f"--cpus {args.cpus} --gpus {args.gpus}"
+        raise ArgumentTypeError(f"{wanted}: no node of {args.address} has as many")
     remote = ray.remote(
         num_cpus=args.cpus,
         num_gpus=args.gpus,
@@ -283,7 +276,7 @@ def run(runs: dict[str, Run], args: Args) -> dict[str, Exception]:
 
 
 def main(args: Args, options: list[str]) -> int:
-    """The exit code: 0, 1 if a run failed or nothing can be written, 2 for wrong arguments."""
+    """The number of runs that failed. Raises ArgumentTypeError, ValueError and OSError."""
     runs = grid(args, options)
     left = {name: runs[name] for name in runs if not (args.folder / f"{name}.json").exists()}
     print(f"{len(runs)} runs, {len(runs) - len(left)} of them finished before")
@@ -292,28 +285,16 @@ def main(args: Args, options: list[str]) -> int:
             print(shlex.join(["python", *one.words]))
         return 0
     args.work = args.work.resolve()  # a worker's current folder may be another
-    try:
-        for folder in (args.folder, args.work):
-            folder.mkdir(parents=True, exist_ok=True)
-            tempfile.TemporaryFile(dir=folder).close()
-    except OSError as error:
-        print(f"error: {error}; choose another --folder or --work", file=sys.stderr)
-        return 1
-    try:
-        ray.init(address=args.address, log_to_driver=False)
-    except ConnectionError:
-        refuse(f"--address {args.address}: no Ray cluster there; `ray start --head` makes one")
+    for folder in (args.folder, args.work):
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()  # fails now, and not after hours
+    ray.init(address=args.address, log_to_driver=False)
     signal.signal(signal.SIGTERM, lambda *_: os._exit(143))  # Ray would print its stack
     failed = run(left, args)
     print(f"{len(failed)} runs failed, results are in {args.folder}")
-    wrong = any("exit code 2:" in str(error) for error in failed.values())
-    return 2 if wrong else 1 if failed else 0
+    return len(failed)
 
 
 if __name__ == "__main__":
-    try:
-        with errors_in_one_line():  # OSError: a result that cannot be written, a name too long
-            sys.exit(main(*tyro.cli(Args, description=__doc__, return_unknown_args=True)))
-    except KeyboardInterrupt:
-        print("stopped; the same command goes on", file=sys.stderr)
-        sys.exit(130)
+    with errors_in_one_line():
+        sys.exit(main(*tyro.cli(Args, description=__doc__, return_unknown_args=True)) > 0)
