@@ -1,15 +1,14 @@
 """Tables and figures from result files alone: those of benchmark/run.py, or folders of runs.
 
     python benchmark/report.py
-    python benchmark/report.py --results runs                               # every run in runs/
-    python benchmark/report.py --results runs/RUN runs/OTHER_RUN --metrics mmd alpha
+    python benchmark/report.py runs                               # every run in runs/
+    python benchmark/report.py runs/RUN runs/OTHER_RUN --metrics mmd alpha
 
-Runs that differ in the seed alone are averaged; any other argument that differs is in the name of a
-row and a line, as in "UWAC, beta 2.5". Of a run and its copies at earlier updates the longest is
-shown. Where evaluate.py played policies (evaluation.json), there is a table and a figure of them.
+Runs that differ in the seed alone are averaged. A row and a line name the arguments that are not
+the method's defaults, as in "UWAC, beta 2.5". Of a run and its copies at earlier updates the longest
+is shown. Where evaluate.py played policies (evaluation.json), there is a table and a figure of them.
 """
 
-import json
 import re
 import sys
 from dataclasses import dataclass
@@ -20,19 +19,22 @@ import pandas as pd
 import tyro
 from curves import draw_curves
 from ending import errors_in_one_line
-from evaluate import earlier_results
+from evaluate import SCRIPTS, earlier_results
+from methods import METHODS
 from published import others_scores
+from records import read_json
 from scipy.stats import bootstrap, trim_mean
 from style import COLOURS, NAMES
 from who_plays import draw_policies, observations, policy_table, side_by_side
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-import bear
+import d4rl
+import uwac
 
 # Runs of one method may differ in these arguments, the last five of which only old files have.
 OF_A_RUN = {"seed", "num_seeds", "run_dir", "resume", "total_steps", "dataset_path", "log_every"}
 OF_A_RUN |= {"exp_name", "checkpoint_every", "cuda_graph", "capture_video", "track", "evaluate"}
-OF_THE_PROTOCOL = {"env_id", "warmup_steps", "matmul_precision", "eval_episodes", "eval_candidates"}
+CONDITIONS = ("matmul_precision", "eval_every", "eval_episodes", "eval_candidates")
+OF_NO_METHOD = {*OF_A_RUN, *CONDITIONS, "env_id", "warmup_steps"}
 SETTING = ["task", "data", "protocol"]  # what runs must share to be compared in a table
 FIGURE = ["task", "data", "conditions"]  # and in a figure: lines may be of different lengths
 METHOD = [*SETTING, "method"]
@@ -50,13 +52,15 @@ DIGITS |= dict.fromkeys(("P(improvement)", "P(improvement) low", "P(improvement)
 CAPTIONS = {
     "runs": """**Runs.** A score is the mean of the last ten evaluations after the warm-up, or the
 last evaluation where fewer than ten lie after it ("evaluations" says 10 or 1): so in every table.
-"score" is of the best of N actions, "sample" of one sample of the actor; std is over seeds. Q
-target, MMD, weight (the critic's) and AUROC are the last. Hours of wall time are a seed's.""",
+"score" is of the best of N actions, "sample" of one sample of the actor; both are returns outside
+D4RL's tasks. std is over seeds. Q target, MMD, weight (the critic's) and AUROC are the last. Hours
+of wall time are a seed's.""",
     "beside": """**Beside others.** The paper's Tables 1 and 2, reruns that others published
-(`benchmark/paper/reruns.csv`), and our scores. "here: BC" is one sample of the runs' own VAE.""",
-    "aggregates": """**Over tasks.** Interquartile mean (IQM), and the probability that a seed
-scores more than one of BEAR's (Agarwal et al., 2021), with 95% intervals from 2,000 bootstrap
-samples of each task's seeds, where it has several.""",
+(`benchmark/paper/reruns.csv`), and ours of one sample of the actor. "here: BC" is one sample of the
+runs' own VAE.""",
+    "aggregates": """**Over tasks.** Scores of one sample of the actor: interquartile mean (IQM), and
+from three seeds on the probability that a seed scores more than one of BEAR's (Agarwal et al.,
+2021), with 95% intervals from 2,000 bootstrap samples of each task's seeds, where it has several.""",
     "policies": """**Policies.** The error is the standard error over agents, or over the episodes
 of a single agent.""",
 }
@@ -64,34 +68,35 @@ of a single agent.""",
 
 @dataclass
 class Args:
-    results: tuple[Path, ...] = (Path("runs/grid"),)  # folders of result files, or of runs
+    # Folders of result files, folders of runs, or result files.
+    results: tyro.conf.Positional[tuple[Path, ...]] = (Path("runs/grid"),)
     metrics: tuple[str, ...] = ("target_q", *SCORES)  # what the figures show, a panel each
     folder: Path = Path("runs/report")  # for report.md, tables as CSV, figures as PNG and PDF
 
 
-def refuse(message: str) -> None:
-    print(f"error: {message}", file=sys.stderr)
-    sys.exit(2)
-
-
 def read(file: Path) -> dict:
     """A run, with what evaluate.py found of it."""
-    result = json.loads(file.read_text())
+    result = read_json(file)
+    if not result["history"]:
+        raise ValueError("not evaluated yet")
     args, data, updates = result["args"], result["data"], result["history"][-1]["step"]
     conditions = f"warm-up {args['warmup_steps']:,}"
-    for name in ("matmul_precision", "eval_episodes", "eval_candidates"):
-        usual = getattr(bear.Args, name)
+    for name in CONDITIONS:
+        usual = getattr(uwac.Args, name)
         if args.get(name, usual) != usual:
             conditions += f", {name.replace('_', ' ')} {args[name]}"
     within = " (all in the warm-up)" if updates <= args["warmup_steps"] else ""
     size = f"{result['transitions']:,} transitions"
+    env_id = d4rl.full_id(args["env_id"])
+    of_d4rl = env_id in d4rl.TASK_OF
     return {
-        "task": re.sub(r"-v\d+$", "", args["env_id"]),  # the paper's name, which has no version
-        "data": f"{Path(data['path']).name}, {size}, sha256 {data.get('sha256', 'unknown')[:8]}",
+        "task": env_id.removesuffix("-v0") if of_d4rl else env_id,  # -v0 as in the paper
+        "unit": "normalized score" if of_d4rl else "return",
+        "data": f"{Path(data['path']).name}, {size}, sha256 {(data.get('sha256') or '?')[:8]}",
         "conditions": conditions,
         "protocol": f"{updates:,} updates{within}, {conditions}",
-        "name": result.get("method") or args.get("exp_name") or result["algorithm"],
-        "settings": {name: str(args[name]) for name in args if name not in OF_A_RUN},
+        "name": result.get("method") or result["algorithm"],
+        "method": label(result),
         "args": args,
         "history": result["history"],
         "MB": result.get("peak_mb"),
@@ -101,22 +106,35 @@ def read(file: Path) -> dict:
     }
 
 
-def read_all(folders: tuple[Path, ...]) -> pd.DataFrame:
-    """A row for each run, in the order of the paper's tasks and of COLOURS."""
+def label(result: dict) -> str:
+    """The method with the arguments that are not its defaults."""
+    args = result["args"]
+    name = result.get("method") or result["algorithm"]
+    words = METHODS.get(name, "").split()[1:]
+    script = SCRIPTS.get(result["algorithm"], uwac)
+    usual = tyro.cli(script.Args, args=[*words, "--env-id", args["env_id"]]).resolved()
+    others = [one for one in args if one not in OF_NO_METHOD and args[one] != usual.get(one)]
+    return ", ".join(
+        [NAMES.get(name, name), *(f"{one.replace('_', ' ')} {args[one]}" for one in others)]
+    )
+
+
+def read_all(paths: tuple[Path, ...]) -> pd.DataFrame:
+    """A row for each run, in the order of the paper's tasks and of COLOURS. Raises ValueError."""
     runs: dict[str, dict] = {}
-    for folder in folders:
-        files = [folder / "result.json"]
+    for path in paths:
+        files = [path if path.is_file() else path / "result.json"]
         if not files[0].exists():
-            files = sorted([*folder.glob("*.json"), *folder.glob("*/result.json")])
+            files = sorted([*path.glob("*.json"), *path.glob("*/result.json")])
         for file in files:
             try:
                 new = read(file)
-                seeds = new["args"]["seed"], new["args"]["num_seeds"]
-                key = str([new["name"], new["data"], new["settings"], seeds])
-            except (ValueError, KeyError, TypeError, IndexError) as error:
+                seeds = [new["args"]["seed"], new["args"]["num_seeds"]]
+            except (ValueError, KeyError, TypeError) as error:
                 reason = f"{type(error).__name__}: {error}"
                 print(f"{file}: left out, not a result ({reason})", file=sys.stderr)
                 continue
+            key = str([*(new[name] for name in (*FIGURE, "method")), seeds])
             old = runs.setdefault(key, new)
             short, long = sorted((old, new), key=lambda run: len(run["history"]))
             if short["history"] != long["history"][: len(short["history"])]:
@@ -124,26 +142,12 @@ def read_all(folders: tuple[Path, ...]) -> pd.DataFrame:
                 print(f"{file}: {message}", file=sys.stderr)
             runs[key] = long | {"policies": old["policies"] + new["policies"]}
     if not runs:
-        refuse(f"no results in {', '.join(map(str, folders))}; benchmark/run.py makes some")
+        made = "benchmark/run.py makes some"
+        raise ValueError(f"no results in {', '.join(map(str, paths))}; {made}")
     order = {name: place for place, name in enumerate([*others_scores().index, *COLOURS])}
     rank = lambda run: (order.get(run["task"], 99), *(run[name] for name in SETTING))
     ordered = sorted(runs.values(), key=lambda run: (rank(run), order.get(run["name"], 99)))
-    frame = pd.DataFrame(ordered)
-    frame["method"] = labels(frame)
-    return frame
-
-
-def labels(runs: pd.DataFrame) -> pd.Series:
-    """Each run's method, with the arguments in which runs of its name differ in a setting."""
-    label = runs["name"].map(NAMES).fillna(runs["name"])
-    arguments = pd.DataFrame(list(runs["settings"])).drop(columns=OF_THE_PROTOCOL, errors="ignore")
-    setting = runs[SETTING].agg("; ".join, axis=1)
-    for _, group in arguments.groupby(runs["name"]):
-        for name in group:
-            if group[name].groupby(setting).nunique().max() > 1:
-                words = f", {name.replace('_', ' ')} " + group[name]
-                label[group.index] += words.fillna("")
-    return label
+    return pd.DataFrame(ordered)
 
 
 def evaluations(runs: pd.DataFrame) -> pd.DataFrame:
@@ -188,8 +192,8 @@ def run_table(agents: pd.DataFrame) -> pd.DataFrame:
 
 
 def beside_table(table: pd.DataFrame, policies: pd.DataFrame) -> pd.DataFrame:
-    """Paper, reruns, behaviour cloning and our scores, a row for each setting that others have."""
-    ours = table.pivot_table("score", SETTING, "method", sort=False).add_prefix("here: ")
+    """Paper, reruns, behaviour cloning and our samples, a row for each setting that others have."""
+    ours = table.pivot_table("sample", SETTING, "method", sort=False).add_prefix("here: ")
     cloning = policies[policies["policy"] == "vae"].sort_values("updates", kind="stable")
     last = cloning.groupby(METHOD)["score"].last()
     ours.insert(0, "here: BC", last.groupby(SETTING).mean())
@@ -221,7 +225,8 @@ def interval(name: str, statistic, scores: list[np.ndarray]) -> dict[str, float]
 
 def aggregate_table(agents: pd.DataFrame) -> pd.DataFrame:
     """Every method and BEAR, over the data sets that have both under the same protocol."""
-    scores = agents.groupby(METHOD, sort=False)["score"].agg(np.array).unstack(sort=False)
+    samples = agents["sample"].dropna()  # old files have none
+    scores = samples.groupby(METHOD, sort=False).agg(np.array).unstack(sort=False)
     rows = []
     for method in scores.columns.difference(["BEAR"], sort=False) if "BEAR" in scores else ():
         for protocol, both in scores[["BEAR", method]].dropna().groupby("protocol", sort=False):
@@ -230,20 +235,23 @@ def aggregate_table(agents: pd.DataFrame) -> pd.DataFrame:
             row["seeds of each"] = min(map(len, ours + theirs))
             row |= interval("IQM", interquartile_mean, ours)
             row |= interval("BEAR's IQM", interquartile_mean, theirs)
-            row |= interval("P(improvement)", probability_of_improvement, ours + theirs)
+            if row["seeds of each"] >= 3:
+                row |= interval("P(improvement)", probability_of_improvement, ours + theirs)
             rows.append(row)
     return pd.DataFrame(rows)
 
 
 def main(args: Args) -> None:
+    """Raises ValueError, and OSError where a file cannot be written."""
     runs = read_all(args.results)
     found = evaluations(runs)
     known = {name for history in runs["history"] for name in history[0]} - {"step", "seconds"}
     metrics = [name for name in args.metrics if name in known]
     unknown = sorted({*args.metrics} - {*metrics} - {"score_sample"})  # which old files lack
     if unknown or not metrics:
-        refuse(f"--metrics {' '.join(unknown)}: there are {', '.join(sorted(known))}")
+        raise ValueError(f"--metrics {' '.join(unknown)}: there are {', '.join(sorted(known))}")
     args.folder.mkdir(parents=True, exist_ok=True)
+    remove_earlier(args.folder)
     agents = found.groupby([*METHOD, "run", "agent"], sort=False).apply(headline)
     policies = policy_table(observations(runs, METHOD), METHOD)
     table = run_table(agents)
@@ -251,7 +259,6 @@ def main(args: Args) -> None:
     tables |= {"aggregates": aggregate_table(agents), "policies": policies}
     text = ["# Report", f"Hardware: {', '.join(sorted(runs['hardware'].unique()))}."]
     for name, rows in tables.items():
-        (args.folder / f"{name}.csv").unlink(missing_ok=True)  # an earlier report's
         if len(rows):
             rows.to_csv(args.folder / f"{name}.csv", index=False)
             shown = side_by_side(rows, METHOD) if name == "policies" else rows
@@ -263,16 +270,28 @@ def main(args: Args) -> None:
     played = observations(runs, [*FIGURE, "method"])
     for number, (setting, here) in enumerate(runs.groupby(FIGURE, sort=False), 1):
         run = here.iloc[0]
-        start = f"{number:02}-{run['task'].replace('/', '-')}"
-        curves = args.folder / f"{start}-{'-'.join(metrics)}.png"
-        draw_curves(run, found[(found[FIGURE] == list(setting)).all(axis=1)], metrics, curves)
-        text.append(f"![{run['task']}, {run['conditions']}]({curves.name})")
+        start = f"{number:02}-{re.sub('[/:]', '-', run['task'])}"
+        rows = found[(found[FIGURE] == list(setting)).all(axis=1)]
+        if rows["step"].nunique() > 1:  # else there is no line
+            curves = args.folder / f"{start}-{'-'.join(metrics)}.png"
+            draw_curves(run, rows, metrics, curves)
+            text.append(f"![{run['task']}, {run['conditions']}]({curves.name})")
         rows = played[(played[FIGURE] == list(setting)).all(axis=1)]
         if len(rows):
             draw_policies(run, rows, args.folder / f"{start}-policies.png")
             text.append(f"![{run['task']}, who plays]({start}-policies.png)")
     (args.folder / "report.md").write_text("\n\n".join(text) + "\n")
     print(text[3], args.folder / "report.md", sep="\n\n")  # the table of runs
+
+
+def remove_earlier(folder: Path) -> None:
+    """The tables and figures of the report that is there."""
+    files = [folder / f"{name}.csv" for name in CAPTIONS]
+    report = folder / "report.md"
+    for name in re.findall(r"\]\((.+)\.png\)", report.read_text() if report.exists() else ""):
+        files += [folder / f"{name}.png", folder / f"{name}.pdf"]
+    for file in files:
+        file.unlink(missing_ok=True)
 
 
 if __name__ == "__main__":

@@ -32,33 +32,18 @@ import ray
 import tyro
 from ending import errors_in_one_line
 from evaluate import POLICIES, SCRIPTS
+from methods import METHODS
 from records import hardware, read_json, write_json
 
 import d4rl
 
 ROOT = Path(__file__).resolve().parents[1]
-METHODS = {
-    "bear": "bear.py",
-    "uwac": "uwac.py",
-    "uwac-analytic": "uwac.py --variance analytic",
-    "bear+sn": "uwac.py --weighting none --dropout 0 --spectral-norm True --variance analytic",
-    # Without weights Var[Q] is a metric alone, for which the cheap estimate will do.
-    "bear+dropout+sn": "uwac.py --weighting none --spectral-norm True --variance analytic",
-    # Not in the paper: do the weights keep Q bounded without the norm that Adroit has?
-    "uwac-no-sn": "uwac.py --spectral-norm False --variance analytic",
-    # The authors' configuration: docs/fidelity.md.
-    "uwac-code": "uwac.py --weighting exp --beta 0.5 --weight-clip 1 --num-mmd-samples 4"
-    " --mmd-kernel gaussian --spectral-norm True --q-noise",
-    "uwac-std": "uwac.py --weighting std",
-    "uwac-ensemble": "benchmark/ensembles.py --members ensemble",
-    "uwac-rem": "benchmark/ensembles.py --members rem",
-}
 
 
 @dataclass
 class Args:
     tasks: tuple[str, ...] = ("door-human",)  # --env-id of the scripts
-    methods: tuple[Literal[*METHODS], ...] = ("bear", "uwac")  # commands: METHODS in this file
+    methods: tuple[Literal[*METHODS], ...] = ("bear", "uwac")  # see benchmark/methods.py
     seeds: int = 5  # of each task and method: 0, 1, ... (the paper has 5)
     legs: int | None = None  # updates before evaluate.py plays all policies, and again; None: never
     leg_episodes: int = 20  # of each policy then
