@@ -12,8 +12,6 @@ for what offline algorithms use of it, and knows of no algorithm. Its environmen
 D4RL's reference returns to six decimals. datasets.csv has the address of every task's file
 (d4rl/infos.py of the original), and its SHA-256 as TensorFlow Datasets publishes it. Those of
 relocate are not known. `door-demo-v0` is not D4RL's: it is a small data set that lies here.
-
-Shapes: n steps, D observation size, A action size.
 """
 
 import csv
@@ -63,33 +61,31 @@ def full_id(env_id: str) -> str:
 def make(env_id: str, **kwargs) -> gym.Env:
     """`gym.make` for environments of which D4RL's format can hold data: with vectors of numbers,
     bounded actions and a step limit. The version may be missing: `door-human`. Raises ValueError,
-    and what the environment's own package raises."""
+    and what the environment itself raises."""
     try:
         env = gym.make(full_id(env_id), **kwargs)
-    except gym.error.UnregisteredEnv as error:
+    except gym.error.Error as error:
         tasks = ", ".join(TASKS)
-        raise ValueError(f"{env_id}: of D4RL's tasks, this port has {tasks}. {error}") from None
+        raise ValueError(f"{env_id}: {error} Of D4RL's tasks, this port has {tasks}") from None
     for space in (env.observation_space, env.action_space):
         if not isinstance(space, gym.spaces.Box) or len(space.shape) != 1:
             raise ValueError(f"{env_id}: must have vectors of numbers, not {space}")
     width = env.action_space.high.astype(float) - env.action_space.low
     if not ((0 < width) & (width < FLOAT32_MAX)).all():
-        raise ValueError(f"{env_id}: needs finite bounds of actions, not {env.action_space}")
+        raise ValueError(f"{env_id}: needs finite bounds of each action, not {env.action_space}")
     if env.spec.max_episode_steps is None:
         raise ValueError(f"{env_id}: needs a step limit: register it with max_episode_steps")
     return env
 
 
 def get_normalized_score(env_id: str, score: np.ndarray) -> np.ndarray:
-    """The original's fraction: 0 for a random policy's return, 1 for an expert's. Any shape. Raises
-    KeyError outside D4RL's tasks."""
+    """0 for a random policy's return, 1 for an expert's. Raises KeyError outside D4RL's tasks."""
     _, _, random_return, expert_return = TASKS[TASK_OF[full_id(env_id)]]
     return (score - random_return) / (expert_return - random_return)
 
 
 def normalized_score(env_id: str, returns: np.ndarray) -> np.ndarray:
-    """The score in percent, as papers print it; outside D4RL's tasks the return itself. Any
-    shape."""
+    """The score in percent, as papers print it; outside D4RL's tasks the return itself."""
     if full_id(env_id) not in TASK_OF:
         return returns
     _, _, random_return, expert_return = TASKS[TASK_OF[full_id(env_id)]]
@@ -97,19 +93,19 @@ def normalized_score(env_id: str, returns: np.ndarray) -> np.ndarray:
 
 
 def download(env_id: str) -> Path:
-    """The task's file: from this folder, from D4RL's cache folder, as TASK-rebuilt.hdf5 from there
-    (what benchmark/make_dataset.py makes), from D4RL's server, or from a mirror, whose files are
-    partly cut off: so it is asked only where the SHA-256 is known. Raises ValueError for a file
-    that is not D4RL's, OSError where none can be had."""
+    """The task's file: from this folder, from D4RL's cache folder (D4RL_DATASET_DIR, or
+    ~/.d4rl/datasets), as TASK-rebuilt.hdf5 from there (what benchmark/make_dataset.py makes), from
+    D4RL's server, or from a mirror, some of whose files are cut off: so it is asked only where the
+    SHA-256 is known. Raises ValueError for a wrong file, OSError where none can be had."""
     if full_id(env_id) not in DATASETS:
-        raise ValueError(f"--env-id {env_id}: D4RL has no data of it; name yours by --dataset-path")
+        raise ValueError(f"{env_id}: D4RL has no data of it; name a file of yours (--dataset-path)")
     file, sha256 = DATASETS[full_id(env_id)]
     cache = Path(os.getenv("D4RL_DATASET_DIR") or "~/.d4rl/datasets").expanduser()
     path = (HERE if file == DEMO else cache) / Path(file).name
     if path.is_file():
         if sha256 and file_hash(path) != sha256:
             problem = "not D4RL's file of this name, by its SHA-256"
-            raise ValueError(f"{path}: {problem}; move it away, or pass it by --dataset-path")
+            raise ValueError(f"{path}: {problem}; move it away, or name it (--dataset-path)")
         return path
     rebuilt = cache / f"{full_id(env_id).removesuffix('-v0')}-rebuilt.hdf5"
     if rebuilt.is_file():
@@ -118,10 +114,14 @@ def download(env_id: str) -> Path:
     reasons = []
     for url in [SERVER + file, MIRROR + path.name] if sha256 else [SERVER + file]:
         try:
-            return Path(retrieve(url, sha256 or None, path.name, cache, downloader=http))
+            retrieve(url, sha256 or None, path.name, cache, downloader=http)
+            if h5py.is_hdf5(path):
+                return path
+            path.unlink()
+            reasons.append(f"{url}: not HDF5")
         except (OSError, ValueError) as error:  # of the network, the disk, the SHA-256
             reasons.append(f"{url}: {error}")
-    instead = f"put it into {cache} by hand, or make a substitute as in benchmark/README.md"
+    instead = f"put it into {cache} (D4RL_DATASET_DIR), or make a substitute (benchmark/README.md)"
     raise OSError(f"{path.name} could not be downloaded: {instead}. {'; '.join(reasons)}")
 
 
@@ -145,16 +145,18 @@ def read(path: str | Path) -> dict[str, np.ndarray]:
 def qlearning_dataset(
     env: gym.Env, dataset: str | Path | dict[str, np.ndarray] | None = None
 ) -> dict[str, np.ndarray]:
-    """Transitions of the task's file, of another file, or of arrays: observations (n, D), actions
-    (n, A), rewards (n,), terminals (n,) and, if there are any, timeouts (n,) and next_observations
-    (n, D). Returns observations, actions, rewards, next_observations and terminals, in this order,
-    float32. Raises ValueError.
+    """Transitions of the task's file, of another file, or of arrays of n steps, for an environment
+    that gym.make made: observations (n, D), actions (n, A), rewards (n,), terminals (n,) and, if
+    there are any, timeouts (n,) and next_observations (n, D). Returns observations, actions,
+    rewards, next_observations and terminals, in this order, float32. Raises as `download` and
+    `read`, and ValueError for arrays that cannot be steps of the environment.
 
     With next_observations each step is a transition. Without, the next step has them, so the last
     step of an episode that the time limit ends is dropped. Without timeouts that limit is the
-    environment's. A file of D4RL's own gives what the original makes of it: next_observations are
-    not used, the last step is dropped even if it is terminal, and after a terminal step the time
-    limit, where the file has no timeouts, comes one step early.
+    environment's. A terminal step is always kept: its next observation has no use. A file of D4RL's
+    own gives what the original makes of it: next_observations are not used, the file's last step
+    and steps both terminal and at the limit are dropped, and where the file has no timeouts, the
+    limit after a terminal step comes one step early.
     """
     where, original = "dataset", False
     if not isinstance(dataset, dict):
@@ -163,17 +165,18 @@ def qlearning_dataset(
         dataset = read(where)
     data = checked(dataset, env, where)
     done = data["terminals"] != 0
+    if "timeouts" in data:
+        timeout = data["timeouts"] != 0
+        if done.any() and (timeout == done).all():
+            warnings.warn(f"{where}: timeouts equal terminals, which must be 0 where time ran out")
+    else:
+        timeout = timeouts_by_limit(done, env.spec.max_episode_steps, original)
     if "next_observations" in data and not original:
         next_obs = data["next_observations"]
         kept = np.ones(len(done), bool)
     else:
         next_obs = np.roll(data["observations"], -1, axis=0)
-        timeout = episode_ends(done, env.spec.max_episode_steps, original)
-        if "timeouts" in data:
-            timeout = data["timeouts"] != 0
-            if done.any() and (timeout == done).all():
-                warnings.warn(f"{where}: timeouts equal terminals: did time end these episodes?")
-        timeout[-1] = True
+        timeout[-1:] = True
         kept = ~timeout if original else ~timeout | done
     if not kept.any():
         raise ValueError(f"{where}: no transition among {len(done)} steps")
@@ -186,8 +189,8 @@ def qlearning_dataset(
     }
 
 
-def episode_ends(done: np.ndarray, step_limit: int, original: bool) -> np.ndarray:
-    """The steps (n,) at which the time limit ends an episode, by the terminal ones."""
+def timeouts_by_limit(done: np.ndarray, step_limit: int, original: bool) -> np.ndarray:
+    """Whether each step (n,) is an episode's last by the time limit."""
     timeout = np.zeros(len(done), bool)
     steps = 0
     for i in range(len(done)):
@@ -202,9 +205,8 @@ def episode_ends(done: np.ndarray, step_limit: int, original: bool) -> np.ndarra
 
 def checked(dataset: dict, env: gym.Env, where: str | Path) -> dict[str, np.ndarray]:
     """The arrays as float32, if they can be steps of this environment. Raises ValueError."""
-    for name, ours in {"terminations": "terminals", "truncations": "timeouts"}.items():
-        if name in dataset:
-            raise ValueError(f"{where}: {name} must be named {ours}, as in D4RL")
+    if {"terminations", "truncations"} & set(dataset):
+        raise ValueError(f"{where}: terminations, truncations must be named terminals, timeouts")
     missing = {"observations", "actions", "rewards", "terminals"} - set(dataset)
     if missing:
         raise ValueError(f"{where}: {', '.join(sorted(missing))} missing")
@@ -218,7 +220,7 @@ def checked(dataset: dict, env: gym.Env, where: str | Path) -> dict[str, np.ndar
         "next_observations": (n, *env.observation_space.shape),
     }
     data = {}
-    for name in shapes.keys() & dataset.keys():
+    for name in [name for name in shapes if name in dataset]:
         array = np.asarray(dataset[name])
         shape = shapes[name]
         if array.dtype.kind not in "biuf" or array.shape not in (shape, (*shape, 1)):

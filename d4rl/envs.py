@@ -22,31 +22,27 @@ if version("gymnasium-robotics") != "1.4.2":  # later ones are to have D4RL's re
     raise ImportError("D4RL's rewards need one version: install gymnasium-robotics==1.4.2")
 
 
-class DoorEnv(AdroitHandDoorEnv):
-    """D4RL subtracts 0.1 * |palm - handle| from the reward, gymnasium-robotics adds it."""
+class SubtractDistance:
+    """D4RL subtracts 0.1 * |palm - object| from the reward, gymnasium-robotics adds it."""
 
     def step(self, action):
         obs, reward, *rest = super().step(action)
-        palm_to_handle = obs[35:38]
-        return obs, reward - 0.2 * np.linalg.norm(palm_to_handle), *rest
+        return obs, reward - 0.2 * np.linalg.norm(self.palm_to_object(obs)), *rest
 
 
-class HammerEnv(AdroitHandHammerEnv):
-    """As DoorEnv, with |palm - hammer|."""
-
-    def step(self, action):
-        obs, reward, *rest = super().step(action)
-        palm_to_hammer = obs[33:36] - obs[36:39]
-        return obs, reward - 0.2 * np.linalg.norm(palm_to_hammer), *rest
+class DoorEnv(SubtractDistance, AdroitHandDoorEnv):
+    def palm_to_object(self, obs):
+        return obs[35:38]
 
 
-class RelocateEnv(AdroitHandRelocateEnv):
-    """As DoorEnv, with |palm - ball|."""
+class HammerEnv(SubtractDistance, AdroitHandHammerEnv):
+    def palm_to_object(self, obs):
+        return obs[33:36] - obs[36:39]
 
-    def step(self, action):
-        obs, reward, *rest = super().step(action)
-        palm_to_ball = obs[30:33]
-        return obs, reward - 0.2 * np.linalg.norm(palm_to_ball), *rest
+
+class RelocateEnv(SubtractDistance, AdroitHandRelocateEnv):
+    def palm_to_object(self, obs):
+        return obs[30:33]
 
 
 class PenEnv(AdroitHandPenEnv):

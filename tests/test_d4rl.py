@@ -1,26 +1,32 @@
-"""The seven environments are D4RL's: its reference scores, episodes, steps and experts' scores.
+"""Tasks and environments are D4RL's: table, reference returns, episodes, steps; d4rl's imports.
 
-The files in golden/ hold numbers of D4RL's stack, gym 0.23.1, mujoco-py 2.1.2.14, MuJoCo 2.1.0:
-d4rl_hands.npz      two whole episodes a hand, 0 of random actions and 1 of D4RL's expert
-walkers_mujoco210.npz   300 single environment steps a walker, under random actions
+The files in golden/ hold numbers of D4RL's:
+d4rl_infos.csv          each task's address, reference returns (d4rl/infos.py) and SHA-256
+d4rl_hands.npz          two episodes a hand in its own stack (gym 0.23.1, mujoco-py 2.1.2.14), 0 of
+                        random actions and 1 of D4RL's expert
+walkers_mujoco210.npz   300 single steps a walker in its engine, MuJoCo 2.1.0, under random actions
 """
 
+import csv
 import hashlib
+import importlib
+import os
 import subprocess
 import sys
-from pathlib import Path
+from types import ModuleType
 
+import gymnasium as gym
 import mujoco
 import numpy as np
 import pytest
+from conftest import ROOT
 
-import uwac
+import d4rl
 
-ROOT = Path(__file__).resolve().parent.parent
 GOLDEN = ROOT / "tests" / "golden"
-POLICIES = ROOT.parent / "shared" / "policies"
 HANDS = ["pen", "hammer", "door", "relocate"]
-WALKERS = ["hopper", "walker2d", "halfcheetah"]
+STEP_LIMITS = {"hopper": 1000, "halfcheetah": 1000, "walker2d": 1000}
+STEP_LIMITS |= {"pen": 100, "hammer": 200, "door": 200, "relocate": 200}
 
 
 @pytest.fixture(autouse=True)
@@ -29,41 +35,31 @@ def empty_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-def make_env(script, task):
-    """One environment of a task, (env, its simulation)."""
-    gym_id, max_steps, _, _ = script.ENVIRONMENTS[task]
-    name = gym_id.replace("Adroit", "gymnasium_robotics:Adroit")  # as for gymnasium.make
-    env = script.make_env(name, max_episode_steps=max_steps)
-    return env, env.unwrapped
+def test_the_table_of_tasks():
+    """Addresses, SHA-256, step limits and reference returns of every task."""
+    with open(GOLDEN / "d4rl_infos.csv") as table:
+        rows = list(csv.DictReader(table))
+    assert {row["task"] for row in rows} == d4rl.DATASETS.keys() - {"door-demo-v0"}
+    for row in rows:
+        file, sha256 = d4rl.DATASETS[row["task"]]
+        assert (d4rl.SERVER + file, sha256) == (row["url"], row["sha256"])
+        name = row["task"].split("-")[0]
+        _, step_limit, *returns = d4rl.TASKS[name]
+        assert returns == [float(row["ref_min"]), float(row["ref_max"])]
+        assert gym.spec(row["task"]).max_episode_steps == step_limit == STEP_LIMITS[name]
+    revision = "b9e1985fe28a0d67418c99473874d6a837d6cf94"
+    assert d4rl.MIRROR == f"https://huggingface.co/datasets/imone/D4RL/resolve/{revision}/"
 
 
-SIZES = {"hopper": (11, 3, 1000), "halfcheetah": (17, 6, 1000), "walker2d": (17, 6, 1000)}
-SIZES |= {"pen": (45, 24, 100), "hammer": (46, 26, 200), "door": (39, 28, 200)}
-SIZES |= {"relocate": (39, 30, 200)}
-
-
-@pytest.mark.parametrize("task", SIZES)
-def test_sizes_and_step_limits(task):
-    """Observations, actions, which are in [-1, 1], and the most steps of an episode."""
-    envs = uwac.make_envs(f"{task}-expert", 1)
-    space = envs.single_action_space
-    sizes = envs.single_observation_space.shape + space.shape
-    assert (*sizes, envs.envs[0].get_wrapper_attr("_max_episode_steps")) == SIZES[task]
-    assert (space.low == -1).all() and (space.high == 1).all()
-
-
-def play(env, act):
-    """Return of an episode under act(obs, step)."""
-    obs, _ = env.reset()
-    episode_return = 0.0
-    step = 0
-    ended = False
-    while not ended:
-        obs, reward, terminated, truncated, _ = env.step(act(obs, step))
-        episode_return += reward
-        step += 1
-        ended = terminated or truncated
-    return episode_return
+def test_scores():
+    """Of returns of any shape; outside D4RL's tasks there is none."""
+    returns = np.array([[-56.512833], [2880.5693087298737]])
+    for task in ("door-v0", "door-human", "door-cloned-v1", "door-demo-v0"):
+        assert d4rl.normalized_score(task, returns) == pytest.approx(np.array([[0], [100]]))
+        assert d4rl.get_normalized_score(task, returns) == pytest.approx(np.array([[0], [1]]))
+    assert d4rl.normalized_score("Pendulum-v1", returns) is returns
+    with pytest.raises(KeyError):
+        d4rl.get_normalized_score("Pendulum-v1", returns)
 
 
 def gym_generator():
@@ -78,18 +74,21 @@ def gym_generator():
 def test_d4rls_reference_script_gives_d4rls_numbers(task):
     """The return that D4RL scores with 0 is the mean of 100 episodes of random actions, in its
     scripts/reference_scores/generate_ref_min_score.py: here to all six decimals."""
-    env, hand = make_env(uwac, task)
-    hand._np_random = gym_generator()
+    env = gym.make(f"{task}-v0")
+    env.unwrapped._np_random = gym_generator()
     generator = gym_generator()
-    low = env.action_space.low.astype(np.float32)
-    high = env.action_space.high.astype(np.float32)
-
-    def act(obs, step):
-        return generator.uniform(low, high, low.shape).astype(np.float32)
-
-    returns = [play(env, act) for _ in range(100)]
-    random_return = uwac.ENVIRONMENTS[task][2]
-    assert np.mean(returns) == pytest.approx(random_return, rel=0, abs=2e-6)
+    size = env.action_space.shape
+    total = 0.0
+    for _ in range(100):
+        env.reset()
+        ended = False
+        while not ended:
+            action = generator.uniform(np.float32(-1), np.float32(1), size).astype(np.float32)
+            _, reward, terminated, truncated, _ = env.step(action)
+            total += reward
+            ended = terminated or truncated
+    _, _, random_return, _ = d4rl.TASKS[task]
+    assert total / 100 == pytest.approx(random_return, rel=0, abs=2e-6)
 
 
 def set_start(task, hand, golden):
@@ -109,15 +108,15 @@ def set_start(task, hand, golden):
 
 @pytest.mark.parametrize("episode", [0, 1], ids=["random", "expert"])
 @pytest.mark.parametrize("task", HANDS)
-def test_an_episode_of_d4rls_is_the_same_here(script, task, episode):
+def test_an_episode_of_d4rls_is_the_same_here(task, episode):
     """Observations, rewards and the end, from the same start under the same actions."""
     prefix = f"{task}_{episode}_"
     arrays = np.load(GOLDEN / "d4rl_hands.npz")
     golden = {name.removeprefix(prefix): arrays[name] for name in arrays if name.startswith(prefix)}
-    env, hand = make_env(script, task)
+    env = gym.make(f"{task}-v0")
     env.reset(seed=0)
-    set_start(task, hand, golden)
-    observations = [hand._get_obs()]
+    set_start(task, env.unwrapped, golden)
+    observations = [env.unwrapped._get_obs()]
     rewards = []
     ends = []
     for action in golden["action"]:
@@ -132,10 +131,11 @@ def test_an_episode_of_d4rls_is_the_same_here(script, task, episode):
     np.testing.assert_array_equal(ends, golden["done"])
 
 
-@pytest.mark.parametrize("task", WALKERS)
-def test_a_walkers_step_is_that_of_d4rls_engine(script, task):
+@pytest.mark.parametrize("task", ["hopper", "walker2d", "halfcheetah"])
+def test_a_walkers_step_is_that_of_d4rls_engine(task):
     arrays = np.load(GOLDEN / "walkers_mujoco210.npz")
-    env, walker = make_env(script, task)
+    env = gym.make(f"{task}-v0")
+    walker = env.unwrapped
     env.reset(seed=0)
     for i, action in enumerate(arrays[f"{task}_action"]):
         mujoco.mj_resetData(walker.model, walker.data)
@@ -146,61 +146,121 @@ def test_a_walkers_step_is_that_of_d4rls_engine(script, task):
         assert terminated == arrays[f"{task}_done"][i]
 
 
-def expert(task):
-    """D4RL's expert: act(obs, step) samples its normal distribution."""
-    net = np.load(POLICIES / f"{task}-expert.npz")
-    net = {name: net[name].astype(np.float64) for name in net}
-    generator = np.random.default_rng(0)
-
-    def act(obs, step):
-        hidden = (obs - net["in_shift"]) / (net["in_scale"] + 1e-8)
-        hidden = np.tanh(net["w0"] @ hidden + net["b0"])
-        hidden = np.tanh(net["w1"] @ hidden + net["b1"])
-        mean = (net["w2"] @ hidden + net["b2"]) * net["out_scale"] + net["out_shift"]
-        noise = np.exp(net["log_std"]) * generator.standard_normal(len(mean))
-        return np.clip(mean + noise, -1, 1)
-
-    return act
-
-
-@pytest.mark.skipif(not POLICIES.exists(), reason="needs ../shared/policies, D4RL's experts")
-@pytest.mark.parametrize(
-    "task, score, standard_error",
-    [("pen", 106.3, 3.5), ("hammer", 97.4, 2.7), ("door", 102.3, 0.6), ("relocate", 102.8, 1.0)],
-)
-def test_d4rls_experts_score_what_they_do_in_its_engine(task, score, standard_error):
-    """100 episodes here and 300 in MuJoCo 2.1.0, within three standard errors of the difference."""
-    env, _ = make_env(uwac, task)
+def test_gymnasium_robotics_own_environments_stay_as_they_are():
+    env = gym.make("gymnasium_robotics:AdroitHandDoorSparse-v1")
     env.reset(seed=0)
-    act = expert(task)
-    returns = np.array([play(env, act) for _ in range(100)])
-    scores = uwac.normalized_score(task, returns)
-    ours = scores.std(ddof=1) / 10
-    assert abs(scores.mean() - score) < 3 * np.hypot(ours, standard_error)
+    assert env.step(env.action_space.sample())[1] == -0.1
 
 
-def test_another_gymnasium_robotics_is_refused(script, monkeypatch):
+def test_another_gymnasium_robotics_is_refused(monkeypatch):
     """Later ones have D4RL's sign in their rewards, and would have it taken off twice."""
-    monkeypatch.setattr(script, "version", lambda package: "1.4.3")
-    with pytest.raises(script.InputError, match="install gymnasium-robotics==1.4.2"):
-        script.make_env("gymnasium_robotics:AdroitHandDoor-v1")
-    script.make_env("Hopper-v4")
+    monkeypatch.delitem(sys.modules, "d4rl.envs", raising=False)
+    monkeypatch.setattr("importlib.metadata.version", lambda package: "1.4.3")
+    with pytest.raises(ImportError, match="install gymnasium-robotics==1.4.2"):
+        importlib.import_module("d4rl.envs")
 
 
-def test_nothing_stray_is_printed_or_left(script, tmp_path):
+BAD = {
+    "antmaze-umaze-v0": "Of D4RL's tasks, this port has hopper, .*, relocate$",
+    "door-humam": "Did you mean: `door-human`",
+    "door-human-v2": r"provides versioned environments: \[ `v0`, `v1` \]",
+    "a name": "Malformed environment ID",
+    "CartPole-v1": r"vectors of numbers, not Discrete\(2\)",
+    "Endless-v0": "step limit: register it with max_episode_steps",
+    "Unbounded-v0": "finite bounds of each action, not Box",
+    "Huge-v0": "finite bounds of each action, not Box",
+    "Fixed-v0": "finite bounds of each action, not Box",
+    "Picture-v0": "vectors of numbers, not Box",
+}
+
+
+class Still(gym.Env):
+    observation_space = gym.spaces.Box(-1, 1, (3,))
+
+    def __init__(self, bound=1.0, size=(1,)):
+        self.action_space = gym.spaces.Box(-np.float32(bound), np.float32(bound), size)
+
+
+@pytest.mark.parametrize("env_id, problem", BAD.items())
+def test_environments_that_cannot_be_used(env_id, problem, monkeypatch):
+    monkeypatch.setattr(gym.envs.registration, "registry", dict(gym.registry))
+    gym.register("Endless-v0", Still)
+    limit = {"max_episode_steps": 5}
+    gym.register("Unbounded-v0", Still, **limit, kwargs={"bound": np.inf})
+    gym.register("Huge-v0", Still, **limit, kwargs={"bound": np.finfo(np.float32).max})
+    gym.register("Fixed-v0", Still, **limit, kwargs={"bound": 0})
+    gym.register("Picture-v0", Still, **limit, kwargs={"size": (2, 2)})
+    with pytest.raises(ValueError, match=f"^{env_id}: .*{problem}"):
+        d4rl.make(env_id)
+
+
+def python(*words, folder, path=ROOT):
+    """What a Python of its own prints in a folder."""
+    variables = os.environ | {"PYTHONPATH": str(path)}
+    command = [sys.executable, *words]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    return subprocess.run(
+        command, cwd=folder, env=variables, text=True, check=False, **pipes
+    ).stdout
+
+
+def test_nothing_stray_is_printed_or_left(tmp_path):
     """By the packages, whose warnings on rewards and on -v4 are dealt with."""
-    program = f"""
-import sys
-sys.path.insert(0, {str(ROOT)!r})
-import {script.__name__} as script
-for task in script.ENVIRONMENTS:
-    envs = script.make_envs(task + "-expert", 2)
-    envs.reset(seed=0)
-    envs.step(envs.action_space.sample())
-    envs.close()
+    program = """
+import d4rl
+for task in d4rl.TASKS:
+    env = d4rl.make(f"{task}-expert")
+    env.reset(seed=0)
+    env.step(env.action_space.sample())
 print("done")
 """
-    command = [sys.executable, "-c", program]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert (done.stdout, done.stderr) == ("done\n", "")
+    assert python("-c", program, folder=tmp_path) == "done\n"
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_environment_of_ones_own_needs_no_mujoco(tmp_path):
+    program = """
+import sys
+sys.modules |= {"mujoco": None, "gymnasium_robotics": None, "torch": None}  # refuses to import
+import d4rl
+print(d4rl.make("Pendulum-v1").spec.id)
+"""
+    assert python("-c", program, folder=tmp_path) == "Pendulum-v1\n"
+
+
+def test_beside_the_original_the_scripts_take_ours(tmp_path, monkeypatch):
+    """Or say which they took."""
+    (tmp_path / "d4rl").mkdir()
+    (tmp_path / "d4rl" / "__init__.py").write_text("raise RuntimeError('the original')")
+    assert "--env-id" in python(ROOT / "uwac.py", "--help", folder=tmp_path, path=tmp_path)
+    original = ModuleType("d4rl")
+    original.__file__ = "site-packages/d4rl/__init__.py"
+    monkeypatch.setitem(sys.modules, "d4rl", original)
+    for name in ("bear", "uwac"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+        with pytest.raises(ImportError, match=f"^{original.__file__} is not the d4rl that comes"):
+            importlib.import_module(name)
+
+
+def test_the_docstrings_six_lines(tmp_path):
+    """On the data set that lies here, with the expert's return."""
+    lines = [line[4:] for line in d4rl.__doc__.splitlines() if line.startswith("    ")]
+    lines.insert(0, "episode_return = 2880.5693087298737")
+    lines.append("print(data['observations'].shape, round(score))")
+    program = "\n".join(lines).replace("door-human", "door-demo")
+    assert python("-c", program, folder=tmp_path) == "(4975, 39) 100\n"
+
+
+def test_another_librarys_behaviour_cloning():
+    """d3rlpy's learns the actions of door-demo: the error is far below their variance."""
+    d3rlpy = pytest.importorskip("d3rlpy")
+    data = d4rl.qlearning_dataset(gym.make("door-demo-v0"))
+    obs = data["observations"]
+    follows = (data["next_observations"][:-1] == obs[1:]).all(1)
+    timeouts = np.append(~follows, True)  # where an episode ends
+    columns = (obs, data["actions"], data["rewards"], data["terminals"], timeouts)
+    d3rlpy.seed(0)
+    bc = d3rlpy.algos.BCConfig().create()
+    bc.fit(d3rlpy.dataset.MDPDataset(*columns), 1000, 1000, show_progress=False)
+    error = np.square(bc.predict(obs) - data["actions"]).mean()
+    assert error < 0.2 * data["actions"].var(0).mean()
