@@ -8,11 +8,11 @@ from matplotlib.ticker import EngFormatter
 from published import paper_scores
 from style import COLOURS, NAMES, mark, save, shade_warmup
 
-AXES = {  # what a metric's axis says
+AXES = {  # what a metric's axis says; unit: a normalized score, or a return
     "target_q": "Q target, mean of a batch",
     "policy_q": "Q of the policy's actions",
-    "score": "normalized score, best of N",
-    "score_sample": "normalized score, one sample",
+    "score": "{unit}, best of N",
+    "score_sample": "{unit}, one sample",
     "mmd": "MMD of actor and VAE",
     "alpha": "α, multiplier of the constraint",
     "variance": "Var[Q1] + Var[Q2]",
@@ -58,7 +58,9 @@ def draw_curves(run: pd.Series, found: pd.DataFrame, metrics: list[str], path: P
         aspect=1.2,
     )
     for metric, axes in grid.axes_dict.items():
-        axes.set(title="", ylabel=AXES.get(metric, metric), xlabel="updates")
+        name = AXES.get(metric, metric).format(unit=run["unit"])
+        axes.set(title="", ylabel=name, xlabel="updates")
+        axes.xaxis.label.set_visible(True)
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
         axes.xaxis.set_tick_params(labelbottom=True)
         for i, line in enumerate(axes.lines):  # markers in turn show lines that hide each other
@@ -68,12 +70,11 @@ def draw_curves(run: pd.Series, found: pd.DataFrame, metrics: list[str], path: P
         for name, value in references(run, metric).items():
             mark(axes, value, name)
         low, high = axes.dataLim.intervaly
-        if metric in ("score", "score_sample") and high - low < 5:
-            # Or noise would look like a difference.
-            axes.set_ylim((low + high) / 2 - 3, (low + high) / 2 + 3)
-        if high > (1 if metric == "mmd" else 1000):  # or what explodes would hide all else
+        if metric in ("score", "score_sample"):
+            if high - low < 5:  # or noise would look like a difference
+                axes.set_ylim((low + high) / 2 - 3, (low + high) / 2 + 3)
+        elif high > (100 * low if low > 0 else 1000):  # or what explodes would hide all else
             axes.set_yscale("log" if low > 0 else "symlog")
-            axes.set_ylim(low - 0.1 * abs(low), high * 2)
         shade_warmup(axes, run["args"]["warmup_steps"])
         axes.set_xlim(0, long["step"].max() * 1.03)
     grid.figure.suptitle(f"{run['task']}, {run['conditions']}\n{run['data']}")
