@@ -9,29 +9,34 @@ over all evaluations into FOLDER.json, and exits with 1 if one is over 1%.
 """
 
 import functools
-import json
 import sys
 from pathlib import Path
 
 import numpy as np
 import torch
+import tyro
 from ending import errors_in_one_line
+from records import read_json, write_json
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import bear
 import uwac
 
 TOLERANCE = 0.01
-OF_EPISODES = ("score", "return", "return_std", "ood_auroc")  # may tip over by the least bit
+OF_EPISODES = (
+    "score",
+    "score_sample",
+    "return",
+    "return_std",
+    "ood_auroc",
+)  # may tip over by the least bit
 
 
 def as_graph(update):
     """A script's `update` as one launch, recorded in its first calls, for one agent."""
     if not torch.cuda.is_available():
-        raise uwac.InputError("a CUDA graph needs a GPU, and there is none")
-    needs = "CUDA graphs need tensordict (pip install tensordict==0.15.3)"
-    with uwac.input_errors(needs, ImportError):
-        from tensordict.nn import CudaGraphModule
+        raise ValueError("a CUDA graph needs a GPU")
+    from tensordict.nn import CudaGraphModule  # pip install tensordict==0.15.3
+
     graph = None
 
     def launch(agent, data, step, args):
@@ -47,7 +52,11 @@ def as_graph(update):
 
 def train(script, words: list[str]) -> None:
     """The script's command line, with its updates as a graph."""
-    script.main(script.parse(words), update=as_graph(script.update))
+    args = tyro.cli(script.Args, args=words)
+    if args.resume is not None:
+        agent, _ = script.load_checkpoint(args.resume)
+        args = tyro.cli(script.Args, args=words, default=agent.args)
+    script.main(args, update=as_graph(script.update))
 
 
 def differences(eager: list[dict], graph: list[dict]) -> dict[str, float]:
@@ -61,30 +70,25 @@ def differences(eager: list[dict], graph: list[dict]) -> dict[str, float]:
 
 
 def compare(folder: Path) -> int:
-    """The exit code."""
+    """The exit code. Raises ValueError."""
     found = {}
     for path in sorted(folder.glob("*-eager")):
         version = path.name.removesuffix("-eager")
         runs = path, folder / f"{version}-graph"
-        histories = [json.loads((run / "result.json").read_text())["history"] for run in runs]
-        found[version] = differences(*histories)
-    print(json.dumps(found, indent=1))
-    folder.with_suffix(".json").write_text(json.dumps(found, indent=1))
+        found[version] = differences(*(read_json(run / "result.json")["history"] for run in runs))
+    if not found:
+        raise ValueError(f"{folder}: has no VERSION-eager")
+    print(found)
+    write_json(folder.with_suffix(".json"), found)
     worst = max(max(metrics.values()) for metrics in found.values())
     return int(not worst <= TOLERANCE)
 
 
 if __name__ == "__main__":
-    sys.stdout.reconfigure(line_buffering=True)  # a redirected log shows each line at once
-    scripts = {"bear.py": bear, "uwac.py": uwac}
-    name, *words = sys.argv[1:] or ["--help"]
-    if name in ("-h", "--help"):
-        print(__doc__)
-        sys.exit()
+    name, *words = sys.argv[1:] or [""]
     with errors_in_one_line():
-        if name == "compare" and len(words) == 1 and [*Path(words[0]).glob("*-eager")]:
+        if name == "compare" and len(words) == 1:
             sys.exit(compare(Path(words[0])))
-        if name not in scripts:
-            wanted = "bear.py, uwac.py, or compare and a folder with VERSION-eager; see --help"
-            raise uwac.InputError(f"{' '.join(sys.argv[1:])}: expected is {wanted}")
-        train(scripts[name], words)
+        if name not in ("bear.py", "uwac.py"):
+            sys.exit(__doc__)
+        train({"bear.py": bear, "uwac.py": uwac}[name], words)

@@ -9,10 +9,8 @@ random numbers. The machine should have nothing else to do. Shape letters as in 
 """
 
 import functools
-import json
 import resource
 import subprocess
-import sys
 import time
 import timeit
 from concurrent.futures import ProcessPoolExecutor
@@ -21,17 +19,18 @@ from datetime import date
 from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
+from typing import Literal
 
 import pandas as pd
 import seaborn as sns
 import torch
 import tyro
 from ending import errors_in_one_line
+from records import hardware, read_json, write_json
 from style import COLOURS, new_figure, save
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
 import bear
 import uwac
 
@@ -45,11 +44,13 @@ GROUPS = (*TASKS, *GROWTH)
 
 @dataclass
 class Args:
-    groups: tuple[str, ...] = GROUPS  # what to measure: tasks, and what an update's time grows with
+    groups: tuple[Literal[*GROUPS], ...] = (
+        GROUPS  # what to measure: tasks, and what an update's time grows with
+    )
     rounds: int = 9  # the literal version, at seconds an update, takes part in every third
     seconds: float = 0.5  # that each version updates in a round
     threads: int = 2  # CPU threads of torch
-    matmul_precision: str = "high"  # as the scripts'
+    matmul_precision: Literal["highest", "high", "medium"] = "high"  # as the scripts'
     cuda_graph: bool = False  # an update as one launch (needs tensordict)
     d3rlpy: Path | None = None  # virtual environment with d3rlpy, whose BEAR joins door-human
     folder: Path = Path("runs/speed")  # of speed.json, to which rows are added, and figures
@@ -243,27 +244,23 @@ def plot_growth(rows: list[dict], path: Path) -> None:
 
 
 def main(args: Args) -> None:
-    """Raises InputError for arguments that measure nothing, and a speed.json that is none."""
-    bear.Args(matmul_precision=args.matmul_precision)  # checks it
+    """Raises ValueError for arguments that measure nothing, and a speed.json that is none."""
     if min(len(args.groups), args.rounds, args.threads) < 1 or not args.seconds > 0:
-        raise uwac.InputError("a group, a round, a thread at least, and --seconds above 0")
-    for group in args.groups:
-        if group not in GROUPS:
-            raise uwac.InputError(f"--groups {group}: there are {', '.join(GROUPS)}")
-    settings = {"matmul_precision": args.matmul_precision, "cuda_graph": args.cuda_graph}
+        raise ValueError("a group, a round, a thread at least, and --seconds above 0")
     torch.set_num_threads(args.threads)
     torch.set_float32_matmul_precision(args.matmul_precision)
-    about = {"hardware": uwac.hardware(), "threads": args.threads, "torch": torch.__version__}
-    about |= {**settings, "date": str(date.today())}
+    about = {"hardware": hardware(f"{uwac.DEVICE}, {args.threads} threads")}
+    about |= {"threads": args.threads, "torch": str(torch.__version__)}
+    about |= {"matmul_precision": args.matmul_precision, "cuda_graph": args.cuda_graph}
+    about["date"] = str(date.today())
     path = args.folder / "speed.json"
     args.folder.mkdir(parents=True, exist_ok=True)
-    with uwac.input_errors(f"{path}: rows cannot be added to it", OSError, ValueError, TypeError):
-        kept = [*json.loads(path.read_text())] if path.exists() else []
-    path.write_text(json.dumps(kept))  # fails now, and not after hours
+    kept = read_json(path) if path.exists() else []
+    write_json(path, kept)  # fails now, and not after hours
     rows = []
     for group in args.groups:
         rows += measure(group, args, about)
-        path.write_text(json.dumps(kept + rows, indent=1))
+        write_json(path, kept + rows)
     print(about["hardware"], table(rows), sep="\n\n")
     for task in set(args.groups) & set(TASKS):
         of_task = [row for row in kept + rows if row["group"] == task]

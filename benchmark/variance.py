@@ -9,9 +9,7 @@ spectral norm and without it, and compares estimates on the trained critics with
 as in uwac.py.
 """
 
-import json
 import math
-import sys
 import time
 from dataclasses import dataclass
 from itertools import product
@@ -21,10 +19,11 @@ from statistics import fmean, median
 import torch
 import tyro
 from ending import errors_in_one_line
+from records import hardware, write_json
 from style import COLOURS, new_figure, save
 from torch import Tensor
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+import d4rl
 import uwac
 
 STYLES = {  # colour and line of an estimate
@@ -50,19 +49,17 @@ class Args:
 
 
 def train(args: Args, rate: float, spectral_norm: bool) -> tuple[uwac.Agent, list[Tensor]]:
-    path = args.dataset_path or uwac.find_dataset(args.env_id)
-    arrays, _ = uwac.read_file(path)
-    envs = uwac.make_envs(args.env_id, 1)
-    dims = envs.single_observation_space.shape + envs.single_action_space.shape
-    max_steps = envs.envs[0].spec.max_episode_steps
-    transitions = uwac.to_transitions(arrays, *dims, max_steps, str(path))
-    space = envs.single_action_space
-    transitions[1], _ = uwac.to_unit_actions(transitions[1], space, True, str(path))
-    data = [torch.as_tensor(array, device=uwac.DEVICE) for array in transitions]
+    """UWAC trained on the task, and its transitions. Raises ValueError, and OSError of a download."""
+    env = d4rl.make(args.env_id)
+    transitions = d4rl.qlearning_dataset(env, args.dataset_path)
     settings = {"env_id": args.env_id, "batch_size": args.batch_size, "variance": "analytic"}
     settings = uwac.Args(**settings, dropout=rate, spectral_norm=spectral_norm)
     torch.manual_seed(args.seed)
-    agent = uwac.Agent(settings, *dims).to(uwac.DEVICE)
+    space = env.action_space
+    dims = (*env.observation_space.shape, *space.shape)
+    agent = uwac.Agent(settings, *dims, space.low, space.high).to(uwac.DEVICE)
+    data = [torch.as_tensor(array, device=uwac.DEVICE) for array in transitions.values()]
+    data[1] = agent.from_env(transitions["actions"]).clamp(-1, 1)
     for step in range(args.total_steps):
         uwac.update(agent, data, step, settings)
     return agent, data
@@ -140,18 +137,18 @@ def plot(rows: list[dict], rates: tuple[float, ...], path: Path) -> None:
 
 
 def main(args: Args) -> None:
-    """Raises InputError for numbers that give no variance, before a file is touched."""
+    """Raises ValueError for numbers that give no variance, before a file is touched."""
     counts = [len(args.rates), len(args.passes), args.total_steps, args.batch_size]
     if min(*counts, args.repetitions, args.seed + 1) < 1:
-        raise uwac.InputError("a rate, a T, an update, a row and a repetition, no negative --seed")
+        raise ValueError("a rate, a T, an update, a row and a repetition, no negative --seed")
     if min(*args.passes, args.reference_passes, args.states) < 2:
-        raise uwac.InputError("--passes, --reference-passes and --states must be at least 2")
+        raise ValueError("--passes, --reference-passes and --states must be at least 2")
     if not all(0 < rate < 1 for rate in args.rates):
-        raise uwac.InputError("--rates must be above 0 and below 1")
+        raise ValueError("--rates must be above 0 and below 1")
     path = args.folder / "variance.json"
     args.folder.mkdir(parents=True, exist_ok=True)
-    path.open("a").close()  # fails now, and not after hours
-    about = {"hardware": uwac.hardware(), "torch": torch.__version__}
+    about = {"hardware": hardware(f"{uwac.DEVICE}, {torch.get_num_threads()} threads")}
+    about["torch"] = str(torch.__version__)
     rows = []
     print("| p | spectral norm | actions | estimate | T | RMSE | log-correlation | ms |")
     print("|---|---|---|---|---|---|---|---|")
@@ -163,7 +160,7 @@ def main(args: Args) -> None:
             head = f"| {rate} | {spectral_norm} | {row['actions']} | {row['estimate']}"
             errors = f"{row['rmse']:.3f} | {row['log_correlation']:.4f} | {row['ms']:.1f} |"
             print(f"{head} | {row['passes']} | {errors}")
-        path.write_text(json.dumps(rows, indent=1))
+        write_json(path, rows)
     plot(rows, args.rates, path.with_suffix(".png"))
 
 
