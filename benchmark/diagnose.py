@@ -14,14 +14,19 @@ Printed, and kept in RUN/diagnosis.json, means over states for each seed:
   vae_error           between the mean of the VAE's actions and the data's, likewise
   q_share             of Q in the gradient of the actor's loss, were the warm-up over: 0 where the
                       actor only imitates the VAE, 0.5 where Q and MMD balance
-  auroc_uniform       how well Var[Q] tells uniform random actions from the data's own (runs of
-  auroc_shuffled      uwac.py), and how well the data's actions shuffled across states
+Of runs of uwac.py with dropout, besides:
+  auroc_uniform       how well Var[Q] tells uniform random actions from the data's own, and
+  auroc_shuffled      how well the data's actions shuffled across states
+  variance_spread     standard deviation over states of Var[Q] at an action of the actor, over its
+                      mean
+  weight_spread       the same of the actor's weight: 0 where all states weigh the same
+  rank_with_q2        rank correlation of Var[Q] with the square of Q
+  equal_weights       E[w] E[Var[Q]] / beta, of the paper's weights: 1 where Var[Q] is the same in
+                      all states, and more otherwise
 """
 
 import copy
 import dataclasses
-import json
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -29,10 +34,11 @@ import torch
 import tyro
 from ending import errors_in_one_line
 from evaluate import SCRIPTS, load
-from scipy.stats import mannwhitneyu
+from records import write_json
+from scipy.stats import mannwhitneyu, spearmanr
 from torch import Tensor
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+import d4rl
 import uwac
 
 NUM_STATES = 1_000
@@ -40,9 +46,10 @@ NUM_SAMPLES = (4, 10, 100)
 FOR_MEANS = 1_000  # samples of a state's VAE
 
 
-def constraint(agent: uwac.Agent, obs: Tensor, kernel: str, sigma: float) -> dict[str, Tensor]:
+def constraint(agent: uwac.Agent, obs: Tensor) -> dict[str, Tensor]:
     """obs (S, B, D) -> (S,) for each name."""
     found = {}
+    mmd = lambda x, y: uwac.mmd(x, y, agent.mmd_kernel, agent.args.mmd_sigma).mean(1)
     actor_mean, actor_log_std = agent.actor(obs)  # (S, B, A) each
     vae_samples = [agent.vae.sample(some, FOR_MEANS) for some in obs.split(50, dim=1)]  # for memory
     vae_samples = torch.cat(vae_samples, dim=1)  # (S, B, FOR_MEANS, A)
@@ -52,9 +59,9 @@ def constraint(agent: uwac.Agent, obs: Tensor, kernel: str, sigma: float) -> dic
     for num in NUM_SAMPLES:
         of_actor = agent.actor.sample(obs, num)
         of_vae, again = vae_samples[:, :, : 2 * num].chunk(2, dim=2)
-        found[f"mmd, {num}"] = uwac.mmd(of_actor, of_vae, kernel, sigma).mean(1)
-        found[f"mmd_of_vae, {num}"] = uwac.mmd(again, of_vae, kernel, sigma).mean(1)
-        found[f"mmd_centred, {num}"] = uwac.mmd(of_actor + shift, of_vae, kernel, sigma).mean(1)
+        found[f"mmd, {num}"] = mmd(of_actor, of_vae)
+        found[f"mmd_of_vae, {num}"] = mmd(again, of_vae)
+        found[f"mmd_centred, {num}"] = mmd(of_actor + shift, of_vae)
     squared_gap = (vae_mean - actor_mean).square()
     found["gap"] = squared_gap.mean((1, 2)).sqrt()
     found["actor_std"] = (2 * actor_log_std).exp().mean((1, 2)).sqrt()
@@ -104,37 +111,52 @@ def aurocs(agent: uwac.Agent, obs: Tensor, action: Tensor) -> dict[str, Tensor]:
     return found
 
 
+def weights(agent: uwac.Agent, obs: Tensor) -> dict[str, Tensor]:
+    """How much the weights of the actor's loss tell states apart: obs (S, B, D) -> (S,) each."""
+    action = agent.actor.sample(obs, 1).squeeze(2).tanh()
+    q = agent.critic(obs, action).amin(0)  # (S, B)
+    variance = agent.uncertainty(agent.critic, obs, action)
+    weight = uwac.uncertainty_weight(variance, agent.args)
+    ranks = [spearmanr(v, q2).statistic for v, q2 in zip(variance.cpu(), q.square().cpu())]
+    found = {
+        "variance_spread": variance.std(1) / variance.mean(1),
+        "weight_spread": weight.std(1) / weight.mean(1),
+        "rank_with_q2": torch.tensor(ranks),
+    }
+    if agent.args.weighting == "variance":
+        found["equal_weights"] = weight.mean(1) * variance.mean(1) / agent.args.beta
+    return found
+
+
 def diagnose(run: Path) -> dict[str, list[float]]:
-    """Of each seed of a run. Raises InputError."""
+    """Of each seed of a run. Raises ValueError, and OSError where its data are not found."""
     script, agent, saved = load(run)
-    args = saved["args"]
-    dataset, source = uwac.read_file(args["dataset_path"] or uwac.find_dataset(args["env_id"]))
-    if saved["data"].get("sha256") != source["sha256"]:
-        raise uwac.InputError(f"{run}: {source['path']} is not the data that it learned from")
-    max_steps = uwac.env_spec(args["env_id"])[1]
-    transitions = uwac.to_transitions(dataset, *agent.dims, max_steps, source["path"])
+    args = agent.args
+    path = args.dataset_path or d4rl.download(args.env_id)
+    if saved["data"]["sha256"] != d4rl.describe(path)["sha256"]:
+        raise ValueError(f"{run}: {path} is not the data that it learned from")
+    transitions = d4rl.qlearning_dataset(d4rl.make(args.env_id), path).values()
     data = [torch.as_tensor(array, device=uwac.DEVICE) for array in transitions]
-    data[1] = (data[1] - agent.action_offset) / agent.action_scale
+    data[1] = agent.from_env(data[1]).clamp(-1, 1)
     states = np.random.default_rng(0).permutation(len(data[0]))[:NUM_STATES]
     torch.manual_seed(0)
-    seeds = len(agent.log_alpha)
-    obs, action = (array[states].expand(seeds, -1, -1) for array in data[:2])
+    obs, action = (array[states].expand(args.num_seeds, -1, -1) for array in data[:2])
     with torch.no_grad():
-        found = constraint(agent, obs, args["mmd_kernel"], args["mmd_sigma"])
-        if script == "uwac" and args["dropout"] > 0:
-            found |= aurocs(agent, obs, action)
+        found = constraint(agent, obs)
+        if script == "uwac" and args.dropout > 0:
+            found |= aurocs(agent, obs, action) | weights(agent, obs)
         found |= errors(agent, obs, action)
     found["q_share"] = q_share(script, agent, data)
     return {name: values.tolist() for name, values in found.items()}
 
 
 def main(runs: tyro.conf.Positional[tuple[Path, ...]]) -> None:
-    """Raises InputError, and OSError where a file cannot be written."""
+    """Raises ValueError, and OSError where a file cannot be read or written."""
     if not runs:
-        raise uwac.InputError("name the folders of one run or more")
+        raise ValueError("name the folders of one run or more")
     for run in runs:
         found = diagnose(run)
-        (run / "diagnosis.json").write_text(json.dumps(found, indent=2))
+        write_json(run / "diagnosis.json", found)
         print(run)
         for name, values in found.items():
             print(f"  {name}: {', '.join(f'{value:.3g}' for value in values)}")

@@ -1,0 +1,35 @@
+"""benchmark/bc.py: what it learns, who plays, and the score of the data."""
+
+import json
+from pathlib import Path
+
+import bc
+import numpy as np
+import pytest
+
+import d4rl
+import uwac
+
+
+def test_clones_the_data(tmp_path, monkeypatch):
+    """Seeds differ at first, and the actor's mean comes to the data's action of 0.3."""
+    monkeypatch.chdir(tmp_path)
+    data = d4rl.read(d4rl.download("door-demo"))
+    score = d4rl.normalized_score("door-demo", data["rewards"].reshape(25, 200).sum(1).mean())
+    data["actions"] = np.full_like(data["actions"], 0.3)
+    monkeypatch.setattr(d4rl, "read", lambda path: data)
+    played = []
+
+    def evaluate(agent, envs, seed, num):
+        played.append(agent.act(data["observations"][None, :9].repeat(2, 0), num))
+        return np.array([[d4rl.TASKS["door"][2]], [d4rl.TASKS["door"][3]]])
+
+    monkeypatch.setattr(uwac, "evaluate", evaluate)
+    bc.main(bc.Args("door-demo", num_seeds=2, total_steps=400, eval_every=200, eval_episodes=1))
+    result = json.loads(Path("runs/bc/door-demo.json").read_text())
+    assert result["data_score"] == pytest.approx(score)
+    assert result["history"][1] == {"step": 400, "scores": [[0], [100]]}
+    errors = np.abs(np.array(played) - 0.3).mean((2, 3))  # (evaluations, S)
+    assert (
+        (errors[1] < errors[0]).all() and (errors[1] < 0.02).all() and errors[0, 0] != errors[0, 1]
+    )
