@@ -1,0 +1,134 @@
+"""Why UWAC and BEAR score alike: MMD, alpha, Q's share and the weights, from result files alone.
+
+    python benchmark/why.py
+
+The figure has the runs in results/ beside the official BEAR's (paper/bear_official_curves.csv). The
+table says how equal UWAC's weights are: E[w] E[Var[Q]] / beta over the last batch, which is 1 where
+Var[Q] is the same in all states, and more otherwise. results/FOLDER-diagnosis.json has what
+diagnose.py found of results/FOLDER/NAME.json after STEP updates, under NAME-STEP.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import tyro
+from ending import errors_in_one_line
+from matplotlib.ticker import EngFormatter
+from records import read_json
+from style import COLOURS, NAMES, mark, new_figure, save
+
+HERE = Path(__file__).parent
+LIMIT = float(np.exp(10))  # of alpha
+FREE = ("#E69F00", "#D62728", "#7F5FBF", "#56B4E9", "#8C6D31", "#CC79A7")  # runs below it
+
+
+@dataclass
+class Args:
+    results: Path = HERE / "results"  # with a folder of result files for each experiment
+    folder: Path = Path("runs/why")  # of why.png and .pdf
+
+
+def read_runs(results: Path) -> pd.DataFrame:
+    """A row for each run of a method with MMD, with all its seeds' evaluations and diagnoses."""
+    rows = []
+    for folder in sorted(path for path in results.iterdir() if path.is_dir()):
+        diagnoses = results / f"{folder.name}-diagnosis.json"
+        found = read_json(diagnoses) if diagnoses.exists() else {}
+        for file in sorted(folder.glob("*.json")):
+            result = read_json(file)
+            if "mmd_kernel" not in result.get("args", {}):
+                continue
+            args = result["args"]
+            history = pd.DataFrame(result["history"]).set_index("step")
+            shares = {}
+            for name, diagnosis in found.items():
+                run, step = name.rsplit("-", 1)
+                if run == file.stem and "q_share" in diagnosis:
+                    shares[int(step)] = np.mean(diagnosis["q_share"])
+            rows.append(
+                {
+                    "method": result.get("method") or result["algorithm"],
+                    "task": args["env_id"],
+                    "spectral norm": "yes" if args.get("spectral_norm") else "no",
+                    "kernel": args["mmd_kernel"],
+                    "updates": history.index[-1],
+                    "args": args,
+                    "history": history,
+                    "shares": pd.Series(shares, dtype=float).sort_index(),
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+def equal_weights(runs: pd.DataFrame) -> pd.DataFrame:
+    """E[w] E[Var[Q]] / beta at the last evaluation: its range over runs that differ in the seed."""
+    weighted = runs[[args.get("weighting") == "variance" for args in runs["args"]]].copy()
+    values = []
+    for args, history in zip(weighted["args"], weighted["history"]):
+        last = history.iloc[-1]
+        values.append(np.mean(last["weight"]) * np.mean(last["variance"]) / args["beta"])
+    weighted["E[w] E[Var] / beta"] = values
+    setting = ["task", "spectral norm", "kernel", "updates"]
+    table = weighted.groupby(setting)["E[w] E[Var] / beta"].agg(["size", "min", "max"])
+    table.columns = ["runs", "lowest", "highest"]
+    return table.sort_values("lowest").reset_index()
+
+
+def draw(runs: pd.DataFrame, official: pd.DataFrame, path: Path) -> None:
+    """MMD and alpha over updates, and Q's share of the actor's gradient."""
+    figure = new_figure(14, 4.8)
+    panels = dict(zip(("mmd", "alpha", "shares"), figure.subplots(1, 3)))
+    for metric in ("mmd", "alpha"):
+        low, high = official[f"{metric}_lowest"], official[f"{metric}_highest"]
+        name = "official BEAR, D4RL's own files (v0): median and range of 36 runs"
+        panels[metric].fill_between(official["update"], low, high, color="0.85")
+        panels[metric].plot(official["update"], official[f"{metric}_median"], "k--", label=name)
+    spare = iter(FREE)
+    colours = {}
+    for run in runs.to_dict("records"):
+        label = f"ours: {NAMES.get(run['method'], run['method'])}".replace(" (analytic)", "")
+        colour = COLOURS.get(run["method"], "0.5")
+        style = {"linewidth": 0.8, "alpha": 0.6}
+        if run["history"]["alpha"].iloc[-1][0] < 0.99 * LIMIT:
+            label += f", {run['task']}, {run['kernel']} kernel"
+            colour = colours.get(label) or next(spare)
+            style = {"linewidth": 2.2}
+        first = label not in colours
+        colours[label] = colour
+        for metric in ("mmd", "alpha"):
+            values = run["history"][metric].map(np.mean)
+            name = label if first and metric == "alpha" else None
+            panels[metric].plot(values.index, values, color=colour, label=name, **style)
+        shares = run["shares"].clip(lower=1e-9)
+        panels["shares"].plot(shares.index, shares, "o-", color=colour, markersize=4, **style)
+    titles = {"mmd": "MMD of actor and VAE", "alpha": "α, multiplier of the constraint on MMD"}
+    titles["shares"] = "Q's share of the actor's gradient"
+    for metric, axes in panels.items():
+        axes.set(title=titles[metric], xlabel="updates", yscale="log")
+        if metric != "shares":
+            axes.set(xscale="log", xlim=(2_000, 600_000))
+        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    mark(panels["mmd"], 0.07, "ours: 0.07")
+    mark(panels["mmd"], 0.05, "official: 0.05")
+    mark(panels["alpha"], LIMIT, "limit: e¹⁰")
+    panels["mmd"].set_yticks([0.05, 0.1, 0.2, 0.5, 1], ["0.05", "0.1", "0.2", "0.5", "1"])
+    panels["shares"].set_xlim(left=0)
+    handles, labels = panels["alpha"].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=8)
+    save(figure, path)
+
+
+def main(args: Args) -> None:
+    """Raises OSError, and ValueError for a damaged file."""
+    runs = read_runs(args.results)
+    official = pd.read_csv(HERE / "paper" / "bear_official_curves.csv", comment="#")
+    args.folder.mkdir(parents=True, exist_ok=True)
+    draw(runs, official, args.folder / "why.png")
+    print(equal_weights(runs).to_markdown(index=False, floatfmt=".6g"))
+
+
+if __name__ == "__main__":
+    with errors_in_one_line():
+        main(tyro.cli(Args, description=__doc__))
