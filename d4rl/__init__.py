@@ -224,7 +224,7 @@ def checked(dataset: dict, env: gym.Env, where: str | Path) -> dict[str, np.ndar
         array = np.asarray(dataset[name])
         shape = shapes[name]
         if array.dtype.kind not in "biuf" or array.shape not in (shape, (*shape, 1)):
-            found = f"{array.dtype} of shape {array.shape}"
+            found = f"{array.dtype} of shape {array.shape} beside {n} rewards"
             raise ValueError(f"{where}: {name} must be numbers of shape {shape}, not {found}")
         bad = np.argwhere(~(np.abs(array) < FLOAT32_MAX))
         if len(bad):

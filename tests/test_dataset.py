@@ -1,12 +1,16 @@
-"""Names of tasks, D4RL's reading of a file, and one clear line for data that cannot be used."""
+"""What d4rl.qlearning_dataset makes of files and arrays, what it refuses, and actions' units."""
 
 import hashlib
+from contextlib import suppress
 
 import gymnasium as gym
 import h5py
 import numpy as np
 import pytest
-from conftest import ROOT
+import torch
+
+import d4rl
+import uwac
 
 
 def steps(n, terminals=(), timeouts=None):
@@ -23,159 +27,185 @@ def steps(n, terminals=(), timeouts=None):
     return data
 
 
-def convert(script, data, max_steps=100):
-    return script.to_transitions(data, 3, 2, max_steps, "here")
+def transitions(data, step_limit=5):
+    return d4rl.qlearning_dataset(gym.make("Point-v0", max_episode_steps=step_limit), data)
 
 
-def rows_kept(script, data, max_steps=100):
-    """Which rows of steps() become transitions."""
-    _, _, reward, _, _ = convert(script, data, max_steps)
-    return (-reward).astype(int).tolist()
+def write(path, data):
+    with h5py.File(path, "w") as file:
+        for name, array in (data | {"metadata/algorithm": "SAC"}).items():
+            file[name] = array
+    return path
 
 
-def test_timeouts_are_dropped_and_terminals_kept(script):
-    """Three episodes: 0-2 ends by timeout, 3-5 by a terminal step, 6-8 with the file. Where a step
-    is both, it is dropped."""
-    data = steps(9, terminals=[5], timeouts=[2])
-    kept = [0, 1, 3, 4, 5, 6, 7]
-    assert rows_kept(script, data) == kept
-    obs, action, reward, next_obs, done = convert(script, data)
-    np.testing.assert_array_equal(obs, data["observations"][kept])
-    np.testing.assert_array_equal(action, data["actions"][kept])
-    np.testing.assert_array_equal(next_obs, obs + 1)
-    assert done.tolist() == [0, 0, 0, 0, 1, 0, 0]
-    for array in (obs, action, reward, next_obs, done):
-        assert array.dtype == np.float32
-    assert rows_kept(script, steps(5, terminals=[2], timeouts=[2])) == [0, 1, 3]
+def rows_of_the_original(data, step_limit):
+    """Which rows become transitions in D4RL's own qlearning_dataset, restated."""
+    kept = []
+    episode_step = 0
+    for i in range(len(data["rewards"]) - 1):
+        final = episode_step == step_limit - 1
+        if "timeouts" in data:
+            final = data["timeouts"][i]
+        if final or data["terminals"][i]:
+            episode_step = 0
+        if not final:
+            kept.append(i)
+            episode_step += 1
+    return np.array(kept)
 
 
-def test_without_timeouts_episodes_end_at_the_step_limit(script):
-    """After a terminal step D4RL counts from one. Without a limit, terminals alone end them."""
-    assert rows_kept(script, steps(8), max_steps=3) == [0, 1, 3, 4, 6]
-    assert rows_kept(script, steps(8, terminals=[1]), max_steps=3) == [0, 1, 2, 4, 5]
-    assert rows_kept(script, steps(8, terminals=[1]), max_steps=None) == [*range(7)]
+@pytest.mark.parametrize("columns", [(), ("timeouts",), ("timeouts", "next_observations")])
+def test_a_file_of_d4rls_gives_what_the_original_makes_of_it(columns, tmp_path, monkeypatch):
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        n, step_limit = int(rng.integers(10, 60)), int(rng.integers(2, 9))
+        data = steps(n, np.flatnonzero(rng.random(n) < 0.15), np.flatnonzero(rng.random(n) < 0.15))
+        data["next_observations"] = rng.normal(size=(n, 3))
+        data = {name: data[name] for name in (*steps(1), *columns)}
+        path = write(tmp_path / "a.hdf5", data)
+        sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+        monkeypatch.setitem(d4rl.DATASETS, "door-human-v0", ("a.hdf5", sha256))
+        kept = rows_of_the_original(data, step_limit)
+        expected = {name: data[name][kept] for name in ("observations", "actions", "rewards")}
+        expected["next_observations"] = data["observations"][kept + 1]
+        expected["terminals"] = data["terminals"][kept]
+        ours = transitions(path, step_limit)
+        assert list(ours) == list(expected)
+        for name, array in ours.items():
+            assert array.dtype == np.float32
+            np.testing.assert_array_equal(array, expected[name].astype(np.float32))
 
 
-def test_columns_lists_and_other_types_are_taken(script):
-    plain = steps(9, terminals=[5], timeouts=[2])
-    other = {name: array.astype(float) for name, array in plain.items()}
-    other["observations"] = plain["observations"].tolist()
-    other["rewards"] = plain["rewards"][:, None]
-    other["timeouts"] = plain["timeouts"].astype(np.uint8)
-    for array, expected in zip(convert(script, other), convert(script, plain), strict=True):
-        np.testing.assert_array_equal(array, expected)
+@pytest.mark.parametrize("with_timeouts", [True, False])
+def test_no_transition_crosses_episodes(with_timeouts):
+    """Of one's own data, of any type, as lists or columns, an episode's last step is dropped,
+    unless it is terminal: then its next observation does not matter."""
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        lengths = rng.integers(1, 6, size=8)
+        terminal = (lengths < 5) | (rng.random(8) < 0.5)
+        last = lengths.cumsum() - 1
+        data = steps(last[-1] + 1, last[terminal], last[lengths == 5])
+        if not with_timeouts:
+            del data["timeouts"]
+        data["observations"] = data["observations"].tolist()
+        data["rewards"] = data["rewards"][:, None].astype(np.float16)
+        kept = np.setdiff1d(np.arange(last[-1] + 1), last[~terminal])
+        ours = transitions(data)
+        np.testing.assert_array_equal(-ours["rewards"], kept)
+        np.testing.assert_array_equal(ours["terminals"], np.isin(kept, last[terminal]))
+        within = ours["terminals"] == 0
+        next_obs = ours["observations"] + 1
+        np.testing.assert_array_equal(ours["next_observations"][within], next_obs[within])
 
 
-SPACE = gym.spaces.Box(np.float32([-2, 0]), np.float32([2, 0.4]))
+def test_without_a_step_limit_only_terminals_end_episodes():
+    assert (-transitions(steps(9, [6]), step_limit=-1)["rewards"]).tolist() == [*range(8)]
 
 
-def test_actions_come_in_the_units_of_their_space(script):
-    """Its bounds are -1 and 1 inside; what is beyond by rounding alone is clipped."""
-    action = np.float32([[-2, 0], [2, 0.4], [0, 0.2], [1, 0.3], [2.00001, 0.1]])
-    unit, clipped = script.to_unit_actions(action, SPACE, False, "here")
-    np.testing.assert_allclose(unit, [[-1, -1], [1, 1], [0, 0], [0.5, 0.5], [1, -0.5]], atol=1e-6)
-    assert (unit.dtype, clipped) == (np.float32, 0)
+def test_next_observations_make_each_row_a_transition():
+    """In any order, as a replay buffer's."""
+    rows = np.random.default_rng(0).permutation(20)
+    data = {name: array[rows] for name, array in steps(20, [4], timeouts=[9]).items()}
+    data["next_observations"] = data["observations"] + 7
+    for name, array in transitions(data).items():
+        np.testing.assert_array_equal(array, data[name].astype(np.float32))
 
 
-def test_actions_out_of_bounds(script):
-    """An error that names the number, the farthest and its bounds; of D4RL's tasks clipped. Actions
-    of -1 to 1, as D4RL's are, stay bit for bit."""
-    action = np.float32([[-2, 0], [2.5, 0.4], [0, 0.8], [1, 0.3]])
-    problem = r"here: 2 actions are out of bounds; the farthest is 0.8, whose bounds are \[0, 0.4\]"
-    with pytest.raises(script.InputError, match=problem):
-        script.to_unit_actions(action, SPACE, False, "here")
-    unit, clipped = script.to_unit_actions(action, SPACE, True, "here")
-    assert clipped == 2 and unit[1:3].tolist() == [[1, 1], [0, 1]]
-    action = np.random.default_rng(0).uniform(-1, 1, (500, 2)).astype(np.float32)
-    unit, clipped = script.to_unit_actions(action, gym.spaces.Box(-1, 1, (2,)), True, "here")
-    assert clipped == 0 and unit.tobytes() == action.tobytes()
+@pytest.mark.parametrize("more", [{}, {"next_observations": np.zeros((9, 3))}])
+def test_timeouts_that_are_the_terminals_are_told(more):
+    with pytest.warns(UserWarning, match="^dataset: timeouts equal terminals"):
+        transitions(steps(9, terminals=[4, 8], timeouts=[4, 8]) | more)
 
 
-BAD = {
-    "one number": ("rewards", 1.0, "rewards must be an array of numbers"),
-    "text": ("rewards", ["1"] * 9, "rewards must be an array of numbers"),
-    "shorter": ("timeouts", np.zeros(8), r"timeouts has shape \(8,\)"),
-    "too few dimensions": ("actions", np.zeros(9), r"actions has shape \(9,\)"),
-    "another size": ("actions", np.zeros((9, 3)), r"actions has shape \(9, 3\), .*\(9, 2\)"),
-    "NaN": ("rewards", [0, 0, 0, 0, np.nan, 0, 0, 0, np.nan], "rewards has 2 NaN .* row 4"),
-    "infinity": ("terminals", [0, 0, -np.inf] + [0] * 6, "terminals has 1 NaN .* row 2"),
-    "timeouts only": ("timeouts", np.ones(9), "no usable transition among 9 steps"),
+NAN = [0, 0, 0, 0, np.nan, 0, 0, 0, np.nan]
+BAD = [
+    ("rewards", 1.0, r"observations .* \(1, 3\), not float64 of shape \(9, 3\) beside 1 rewards"),
+    ("rewards", np.zeros(9, complex), "rewards must be numbers of .* not complex128"),
+    ("timeouts", np.zeros(8), r"timeouts must be .* \(9,\), not float64 of shape \(8,\)"),
+    ("next_observations", np.zeros((9, 2)), r"next_observations .* \(9, 3\), not .* \(9, 2\)"),
+    ("rewards", NAN, "rewards has 2 NaN or infinite numbers, the first in row 4"),
+    ("terminals", [0, 0, -np.inf] + [0] * 6, "terminals has 1 NaN .* row 2"),
+    ("observations", np.full((9, 3), 1e39), "observations has 27 NaN .* row 0"),
+    ("actions", [[0, 0]] * 7 + [[0, 2.1], [-3, 0]], r"2 actions are out of Box\(.* row 7"),
+    ("timeouts", np.ones(9), "no transition among 9 steps"),
+    ("terminations", np.zeros(9), "terminations, .* must be named terminals, "),
+    ("truncations", np.zeros(9), ".*truncations must be named .*timeouts"),
+]
+
+
+@pytest.mark.parametrize("name, array, problem", BAD)
+def test_bad_arrays(name, array, problem):
+    """One line that says where, what, and how many and the first of single numbers."""
+    with pytest.raises(ValueError, match=f"^dataset: {problem}"):
+        transitions(steps(9) | {name: array})
+
+
+def test_missing_and_empty_arrays():
+    with pytest.raises(ValueError, match="^dataset: actions, terminals missing"):
+        transitions({"observations": np.zeros((9, 3)), "rewards": np.zeros(9)})
+    with pytest.raises(ValueError, match="^dataset: no transition among 0 steps"):
+        transitions(steps(0))
+
+
+def test_d4rls_demonstrations_may_be_out_of_bounds():
+    data = steps(9) | {"observations": np.zeros((9, 11)), "actions": np.full((9, 3), 1.5)}
+    ours = d4rl.qlearning_dataset(gym.make("hopper-v0"), data)
+    assert (ours["actions"] == 1.5).all()
+
+
+def test_files(tmp_path, monkeypatch):
+    """Are loaded, or refused by their names. ~ is the home folder."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    path = write(tmp_path / "a.hdf5", steps(30, terminals=[5], timeouts=[9]))
+    assert len(transitions("~/a.hdf5")["rewards"]) == 28
+    whole = path.read_bytes()
+    sha256 = hashlib.sha256(whole).hexdigest()
+    assert d4rl.describe("~/a.hdf5") == {"path": str(path), "sha256": sha256, "d4rl": False}
+    for content in (b"", b"<!DOCTYPE html>" + bytes(2000), whole[: len(whole) // 2]):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=f"^{path}: cannot be read as HDF5 "):
+            transitions(path)
+    rng = np.random.default_rng(0)
+    for case in range(200):
+        flipped = np.frombuffer(whole, np.uint8).copy()
+        places = rng.integers(1000 if case % 2 else len(whole), size=20)
+        flipped[places] ^= 1 << rng.integers(8, size=20, dtype=np.uint8)
+        path.write_bytes(flipped)
+        with suppress(ValueError):  # and nothing else
+            transitions(path)
+
+
+SPACES = {
+    "int8": gym.spaces.Box(-100, 100, (2,), np.int8),  # its width is beyond int8
+    "float32": gym.spaces.Box(np.float32([-0.9, -2]), np.float32([0.3, 7])),
+    "float64": gym.spaces.Box(np.array([-1e-3, 0]), np.array([0.1, 1e5]), dtype=np.float64),
+    "D4RL's": gym.spaces.Box(-1, 1, (2,)),
 }
 
 
-@pytest.mark.parametrize("name, array, problem", BAD.values(), ids=BAD)
-def test_bad_arrays(script, name, array, problem):
-    """One line, which begins with where they are from and says what is wrong."""
-    with pytest.raises(script.InputError, match=f"^here: {problem}") as error:
-        convert(script, steps(9) | {name: array})
-    assert "\n" not in str(error.value)
+@pytest.mark.parametrize("kind", SPACES)
+def test_actions_have_their_spaces_units_and_type(kind):
+    """The agent's -1 and 1 are the bounds, and what is beyond them is clipped."""
+    space = SPACES[kind]
+    width = space.high.astype(float) - space.low
+    actions = np.linspace(space.low, space.high, 201, dtype=space.dtype)
+    agent = uwac.Agent(uwac.Args(), 3, 2, space.low, space.high)
+    inside = agent.from_env(actions)
+    expected = torch.linspace(-1, 1, 201).unsqueeze(1).expand(-1, 2)
+    torch.testing.assert_close(inside, expected, rtol=0, atol=1e-6)
+    back = agent.to_env(inside)
+    assert all(space.contains(action) for action in back)
+    rounding = 0 if kind == "D4RL's" else 1e-7
+    assert (abs(back.astype(float) - actions) <= rounding * width).all()
+    bounds = agent.to_env(torch.tensor([[-1.5, -1], [1, 1.5]]))
+    np.testing.assert_array_equal(bounds, [space.low, space.high])
 
-
-def test_a_file_is_read_as_it_is_stored(script, tmp_path):
-    """And where it is from: path, checksum, metadata. test_fuzz.py has damaged ones."""
-    path = tmp_path / "a.hdf5"
-    data = steps(9, terminals=[5], timeouts=[2])
-    with h5py.File(path, "w") as file:
-        for name, array in data.items():
-            file[name] = array
-        file["other"] = np.zeros(3)
-        file.create_group("metadata").attrs.update({"environment": "X-v1", "steps": 9, "path": ""})
-    arrays, source = script.read_file(path)
-    assert arrays.keys() == data.keys()
-    for name in data:
-        assert arrays[name].dtype == data[name].dtype
-        np.testing.assert_array_equal(arrays[name], data[name])
-    expected = {"path": str(path), "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
-    assert source == expected | {"environment": "X-v1", "steps": "9", "d4rl": False}
-
-
-def test_files_of_the_papers_27_tasks(script):
-    """A few of each kind, by hand."""
-    expected = {
-        "walker2d-medium-replay-v0": "gym_mujoco/walker_mixed.hdf5",
-        "walker2d-medium-v0": "gym_mujoco/walker2d_medium.hdf5",
-        "halfcheetah-medium-replay-v1": "gym_mujoco_v1/halfcheetah_medium_replay-v1.hdf5",
-        "hopper-medium-expert-v2": "gym_mujoco_v2/hopper_medium_expert-v2.hdf5",
-        "pen-human-v0": "hand_dapg/pen-v0_demos_clipped.hdf5",
-        "hammer-cloned-v0": "hand_dapg/hammer-demos-v0-bc-combined.hdf5",
-        "door-expert-v0": "hand_dapg/door-v0_expert_clipped.hdf5",
-        "relocate-human-v1": "hand_dapg_v1/relocate-human-v1.hdf5",
-    }
-    files = script.task_files()
-    assert {task: files[task] for task in expected} == expected
-    assert len(files) == 15 * 3 + 12 * 2 + 1
-
-
-def test_where_a_file_is_looked_for(script, tmp_path, monkeypatch):
-    """In data/ beside the script, the cache, a rebuilt set there: the places are filled
-    from the last to the first. Version 0 if none is given."""
-    monkeypatch.setattr(script, "__file__", str(tmp_path / "script.py"))
-    monkeypatch.delenv("D4RL_DATASET_DIR", raising=False)  # which test_download.py sets
-    monkeypatch.setenv("HOME", str(tmp_path))
-    name = "door-v0_demos_clipped.hdf5"
-    cache = tmp_path / ".d4rl" / "datasets"
-    for place in (cache / "door-human-rebuilt.hdf5", cache / name, tmp_path / "data" / name):
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.touch()
-        for task in ("door-human", "door-human-v0"):
-            assert script.find_dataset(task) == place
-
-
-def test_door_demo_ships_with_the_project(script, tmp_path, monkeypatch):
-    """A script alone in a folder says so and asks no server for it."""
-    assert script.find_dataset("door-demo") == ROOT / "data" / "door-demo.hdf5"
-    monkeypatch.setattr(script, "__file__", str(tmp_path / "script.py"))
-    monkeypatch.setenv("D4RL_DATASET_DIR", str(tmp_path))
-    problem = "door-demo.hdf5 ships with the project: .*--dataset-path"
-    with pytest.raises(script.InputError, match=problem):
-        script.find_dataset("door-demo")
-
-
-def test_a_typo_gets_the_nearest_names(script):
-    """And how to list all; an environment of one's own, the option for its data."""
-    problem = "--env-id door-humam: no task of D4RL's; the nearest are door-human-v.*task_files"
-    with pytest.raises(script.InputError, match=problem):
-        script.find_dataset("door-humam")
-    for task in ("Hopper-v4", "door-human-v2"):
-        with pytest.raises(script.InputError, match="--env-id .* data of your own need --dataset"):
-            script.find_dataset(task)
+    env = gym.make("Point-v0")
+    env.unwrapped.action_space = space
+    data = steps(201) | {"actions": actions, "timeouts": np.zeros(201)}
+    ours = d4rl.qlearning_dataset(env, data)["actions"]
+    np.testing.assert_array_equal(ours, actions[:-1].astype(np.float32))
+    data["actions"] = actions + 1e-4 * width
+    with pytest.raises(ValueError, match=r"1 actions are out of Box\(.*, the first in row 200"):
+        d4rl.qlearning_dataset(env, data)
