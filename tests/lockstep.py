@@ -25,6 +25,7 @@ from collections import defaultdict
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from unittest import mock
 
 import numpy as np
@@ -49,6 +50,7 @@ NETWORKS = {  # names in an agent: names in a file, of twin critics two
 }
 UWAC_AS_BEAR = {"weighting": "none", "dropout": 0.0, "spectral_norm": False}
 UWAC_AS_BEAR |= {"variance": "analytic"}
+MC_DROPOUT_VARIANCE = uwac.mc_dropout_variance
 
 
 def read(path: Path) -> tuple[dict[str, Tensor], dict]:
@@ -95,11 +97,23 @@ def draws_of(recorded: dict[str, Tensor], u: int) -> dict[torch.Size, list[Tenso
         mask = recorded["mask_critic"][u][:, layer].unsqueeze(1)  # (2, S, B, H)
         draws[mask.shape].append(mask.float())
     for name in ("mask_target", "mask_policy"):  # the variances
-        masks = recorded[name][u].permute(3, 1, 0, 2, 4).unsqueeze(3)  # (T, 2 layers, 2, S, B, H)
-        # The scripts draw one mask for all rows; the authors' one a row takes its place.
-        shape = masks[0, ..., :1, :].shape  # (2 layers, 2, S, 1, H)
-        draws[shape] += masks.float()  # a mask's 0 is below p, and its 1 is not
+        masks = recorded[name][u].permute(3, 1, 0, 2, 4).flatten(2, 3)  # (T, 2 layers, 2B, H)
+        draws[masks.shape].append(masks.float())  # a mask's 0 is below p, and its 1 is not
     return draws
+
+
+def row_by_row(critic, obs: Tensor, action: Tensor, p: float, T: int) -> Tensor:
+    """uwac.py's variance, which has one mask for all rows, with masks of its own for each of the
+    rows (1, B, ...), as the authors' has: each is taken for another seed's."""
+    B = obs.shape[1]
+    layers = []
+    for layer in critic.layers:
+        repeated = uwac.StackedLinear((2, B), *layer.weight.shape[-2:])
+        repeated.weight.data = layer.weight.repeat(1, B, 1, 1)
+        repeated.bias.data = layer.bias.repeat(1, B, 1, 1)
+        layers.append(repeated)
+    seeds = SimpleNamespace(layers=layers), obs.transpose(0, 1), action.transpose(0, 1)
+    return MC_DROPOUT_VARIANCE(*seeds, p, T).mT
 
 
 @contextmanager
@@ -161,7 +175,8 @@ def compare(script, path: Path, own_target_actor=False, **changes) -> dict:
     data = [recorded[name] for name in ("obs", "action", "reward", "next_obs", "done")]
     history = []
     for u in range(settings["updates"]):
-        with replaying(draws_of(recorded, u)):
+        rows = mock.patch.object(uwac, "mc_dropout_variance", row_by_row)
+        with rows, replaying(draws_of(recorded, u)):
             history.append(script.update(agent, data, u + 1, args))
 
     differences = {}

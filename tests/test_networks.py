@@ -1,11 +1,12 @@
-"""Networks, their initial weights, and MMD. (test_lockstep.py: their forward passes.)"""
+"""Networks, their initial weights, MMD, and actions in the environment's units. (test_lockstep.py:
+their forward passes.)"""
 
 import math
 
-import lockstep
+import gymnasium as gym
+import numpy as np
 import pytest
 import torch
-from test_lockstep import BEAR
 from torch.testing import assert_close
 
 import uwac
@@ -27,86 +28,118 @@ def assert_initial(weights, last_limit):
     assert_uniform(b2, last_limit)
 
 
-def test_authors_initial_weights():
-    recorded, _ = lockstep.read(BEAR)
-    assert_initial(lockstep.weights(recorded, "init", "actor"), 0.001)
-    assert_initial(lockstep.weights(recorded, "init", "critic"), 0.003)
-
-
-def test_initial_weights(script):
-    args = script.Args(env_id="hopper-medium-v2")  # no spectral norm
-    agent = script.Agent(args, obs_dim=11, action_dim=3)
+def test_initial_networks(script):
+    agent = script.Agent(script.Args("hopper-medium", num_seeds=2), obs_dim=11, action_dim=3)
     assert_initial(agent.actor.parameters(), 0.001)
     assert_initial(agent.critic.parameters(), 0.003)
     for network in (agent.vae.encoder, agent.vae.decoder):
         for layer in network.layers:  # as torch.nn.Linear
-            limit = layer.weight.shape[-2] ** -0.5
-            assert_uniform(layer.weight, limit)
-            assert_uniform(layer.bias, limit)
-
-
-def test_targets_start_as_copies(script):
-    agent = script.Agent(script.Args(), obs_dim=11, action_dim=3)
+            assert_uniform(layer.weight, layer.weight.shape[-2] ** -0.5)
+            assert_uniform(layer.bias, layer.weight.shape[-2] ** -0.5)
+    assert_close(agent.log_alpha.data, torch.zeros(2))
     pairs = ((agent.target_critic, agent.critic), (agent.target_actor, agent.actor))
     for target, network in pairs:
-        state = network.state_dict()
-        for name, tensor in target.state_dict().items():
-            assert tensor.equal(state[name])
-            assert tensor.data_ptr() != state[name].data_ptr()
+        for copy, original in zip(target.parameters(), network.parameters(), strict=True):
+            assert copy.equal(original) and copy.data_ptr() != original.data_ptr()
 
 
-def test_log_std_of_the_vae_stays_from_minus_4_to_15(script):
+def test_log_std_of_the_vae_stays_from_minus_4_to_15():
     """Seen in the loss, where the decoder gives 0: half the KL of such a standard deviation."""
-    vae = script.BehaviorVAE(1, obs_dim=5, action_dim=2)
+    vae = uwac.BehaviorVAE(1, obs_dim=5, action_dim=2)
     for parameter in vae.parameters():
         torch.nn.init.zeros_(parameter)
     for bias, log_std in ((-1e3, -4.0), (1e3, 15.0)):
         vae.encoder.layers[2].bias.data[..., vae.latent_dim :] = bias
-        variance = math.exp(2 * log_std)
-        kl = -0.5 * (1 + 2 * log_std - variance)
+        kl = -0.5 * (1 + 2 * log_std - math.exp(2 * log_std))
         loss = vae.loss(torch.randn(1, 6, 5), torch.zeros(1, 6, 2))
         assert loss.item() == pytest.approx(0.5 * kl)
 
 
-def test_power_iteration_is_a_step_of_miyato():
-    """Their algorithm 1 on one of the matrices, W (out, in): u from v, v from u, sigma = |W v|."""
-    critic = uwac.Critic(1, obs_dim=39, action_dim=28, spectral_norm=True)
-    layer = critic.layers[1]
-    assert_close(torch.linalg.matrix_norm(layer.weight, 2), torch.ones(2, 1))  # at the start
-    original = layer.parametrizations.weight.original
-    original.data = torch.randn_like(original)
-    weight = original[1, 0].T
-    v = layer.parametrizations.weight[0].v[1, 0]
-    u = weight @ v
-    v = weight.T @ u
-    sigma = (weight @ v).norm() / v.norm()
-    critic.power_iteration()
-    assert_close(layer.weight[1, 0].T, weight / sigma)
+def test_spectral_norm():
+    """Each layer's largest singular value is 1 at the start, and after power iterations on other
+    weights; one iteration is that of Miyato's algorithm 1; the gradient is that of W / sigma."""
+    critic = uwac.Critic(1, obs_dim=39, action_dim=28, spectral_norm=True).double()
+    for layer in critic.layers:
+        one = torch.ones(2, 1, dtype=torch.double)
+        assert_close(torch.linalg.matrix_norm(layer.weight, 2), one)
+        weight = layer.parametrizations.weight.original
+        weight.data = torch.randn_like(weight) + 0.2  # a largest value far from the next one
+        u = layer.parametrizations.weight[0].u
+        v = (weight.mT @ u).detach()
+        expected = weight @ v / (weight @ v).norm(dim=-2, keepdim=True)
+        critic.power_iteration()
+        assert_close(u, expected)
+        assert_close(layer.weight, weight / (weight.mT @ expected).norm(dim=-2, keepdim=True))
+        for _ in range(30):
+            critic.power_iteration()
+        assert_close(torch.linalg.matrix_norm(layer.weight, 2), one)
+        loss = torch.randn_like(weight)
+        exact = weight / torch.linalg.matrix_norm(weight, 2)[..., None, None]
+        (gradient,) = torch.autograd.grad((layer.weight * loss).sum(), weight)
+        assert_close(gradient, torch.autograd.grad((exact * loss).sum(), weight)[0])
 
 
 @pytest.mark.parametrize("kernel", ["gaussian", "laplacian"])
 @pytest.mark.parametrize("sigma", [10, 20])
-def test_mmd_is_that_of_the_authors_code(script, authors, kernel, sigma):
-    distance = script.mmd(authors["mmd_x"], authors["mmd_y"], kernel, sigma)
+def test_mmd_is_that_of_the_authors_code(authors, kernel, sigma):
+    distance = uwac.mmd(authors["mmd_x"], authors["mmd_y"], kernel, sigma)
     assert_close(distance, authors[f"mmd_{kernel}_{sigma}"], atol=1e-6, rtol=1e-5)
 
 
 @pytest.mark.parametrize("kernel", ["gaussian", "laplacian"])
-def test_mmd_of_equal_samples_has_a_finite_gradient(script, kernel):
+def test_mmd_of_equal_samples_has_a_finite_gradient(kernel):
     x = torch.randn(2, 4, 3, requires_grad=True)
-    value = script.mmd(x, x.detach().clone(), kernel, 20.0)
+    value = uwac.mmd(x, x.detach().clone(), kernel, 20.0)
     value.sum().backward()
     assert_close(value, torch.full((2,), 1e-3), atol=5e-4, rtol=0)
     assert x.grad.isfinite().all()
 
 
-def test_mmd_names_its_kernels(script):
-    with pytest.raises(KeyError, match="rbf"):
-        script.mmd(torch.randn(2, 3), torch.randn(2, 3), "rbf", 20.0)
-
-
-def test_mmd_of_many_samples_is_exact(script):
+def test_mmd_of_many_samples_is_exact():
     """Far from the origin distances by matrix products, cdist's way above 25 samples, are noise."""
     x, y = 3000 + torch.randn(2, 5, 40, 3)
-    exact = script.mmd(x.double(), y.double(), "gaussian", 20.0).float()
-    assert_close(script.mmd(x, y, "gaussian", 20.0), exact, rtol=1e-3, atol=0)
+    exact = uwac.mmd(x.double(), y.double(), "gaussian", 20.0).float()
+    assert_close(uwac.mmd(x, y, "gaussian", 20.0), exact, rtol=1e-3, atol=0)
+
+
+@pytest.mark.parametrize("low, high, dtype", [
+    (np.float32(-0.9), np.float32(0.3), np.float32),  # in float32 0.3 becomes 0.30000004
+    (-2.0, 7.0, np.float64),
+    (-100, 100, np.int8),
+    (0, 255, np.uint8),
+])  # fmt: skip
+def test_actions_are_within_the_bounds_and_of_the_type(low, high, dtype):
+    space = gym.spaces.Box(low, high, (1,), dtype)
+    agent = uwac.Agent(uwac.Args("Own-v0"), 3, 1, space.low, space.high)
+    inside = torch.linspace(-1, 1, 100)[:, None]
+    outside = agent.to_env(inside)
+    assert all(space.contains(action) for action in outside)
+    assert (outside[0], outside[-1]) == (space.low, space.high)
+    if np.issubdtype(dtype, np.integer):  # there and back
+        outside = np.arange(low, high + 1, dtype=dtype)[:, None]
+        inside = torch.linspace(-1, 1, len(outside))[:, None]
+        assert (agent.to_env(inside) == outside).all()
+    assert_close(agent.from_env(outside), inside)
+    agent.actor.layers[2].bias.data[:] = 9.0  # tanh(9) is 1 in float32
+    for deterministic in (True, False):
+        action = agent.act(np.zeros(3), 5, deterministic)
+        assert space.contains(action[0]) and action.dtype == dtype
+
+
+def test_act_takes_many_observations_in_pieces(script, monkeypatch):
+    """Of one state, of states that all seeds share, and of each seed's own."""
+    low, high = np.float32([-2, 0]), np.float32([2, 0.4])
+    agent = script.Agent(script.Args("Own-v0", num_seeds=2), 5, 2, low, high)
+    agent.actor.layers[2].weight.data *= 1000
+    obs = np.random.default_rng(0).normal(size=(2, 600, 5)).astype(np.float32)
+    mean, _ = agent.actor(torch.as_tensor(obs))
+    expected = mean.tanh().numpy(force=True) * [2, 0.2] + [0, 0.2]
+    assert np.ptp(expected[..., 0]) > 1 and np.ptp(expected[..., 1]) > 0.1
+    own = agent.act(obs, deterministic=True)
+    np.testing.assert_allclose(own, expected, atol=1e-6)
+    assert agent.act(obs[0], deterministic=True)[0].tolist() == own[0].tolist()
+    assert agent.act(obs[0, 7], deterministic=True)[0] == pytest.approx(own[0, 7], abs=1e-6)
+    rows, whole = [], agent.critic.forward
+    monkeypatch.setattr(agent.critic, "forward", lambda o, a: rows.append(a.shape) or whole(o, a))
+    assert agent.act(obs, num=4).shape == agent.act(obs[0], num=4).shape == (2, 600, 2)
+    assert rows == 2 * [(2, 256, 4, 2), (2, 256, 4, 2), (2, 88, 4, 2)]

@@ -4,7 +4,6 @@ from types import SimpleNamespace
 
 import gymnasium as gym
 import numpy as np
-import torch
 
 
 class Dice(gym.Env):
@@ -26,7 +25,7 @@ def test_evaluate_sums_the_rewards_of_whole_episodes(script):
     """Of two agents, whose actions differ; three episodes each."""
     own_way = np.array([1.0, 2.0])[:, None, None]  # (S, 1, 1)
     act = lambda obs, num: obs * own_way + num
-    agent = SimpleNamespace(log_alpha=torch.zeros(2), act=act)
+    agent = SimpleNamespace(args=SimpleNamespace(num_seeds=2), act=act)
     envs = gym.vector.SyncVectorEnv([Dice] * 6)
     found = script.evaluate(agent, envs, [3, 5000], 7)
     first_seed = np.random.SeedSequence([3, 5000]).generate_state(1).item()
