@@ -5,13 +5,13 @@ from pathlib import Path
 import pandas as pd
 import seaborn as sns
 from matplotlib.ticker import EngFormatter
-from published import paper_scores
+from published import cloned_scores, paper_scores
 from style import COLOURS, NAMES, mark, save, shade_warmup
 
 AXES = {  # what a metric's axis says; unit: a normalized score, or a return
     "target_q": "Q target, mean of a batch",
     "policy_q": "Q of the policy's actions",
-    "score": "{unit}, best of N",
+    "score": "{unit}, best of {candidates}",
     "score_sample": "{unit}, one sample",
     "mmd": "MMD of actor and VAE",
     "alpha": "α, multiplier of the constraint",
@@ -29,7 +29,8 @@ def references(run: pd.Series, metric: str) -> dict[str, float]:
     if pd.notna(run["mean_reward"]):
         worth = run["mean_reward"] / (1 - run["args"]["gamma"])
         lines["target_q"] = lines["policy_q"] = {"mean reward of the data / (1 - γ)": worth}
-    lines["score"] = lines["score_sample"] = paper_scores(run["task"])
+    scores = paper_scores(run["task"]) | cloned_scores(run["task"])
+    lines["score"] = lines["score_sample"] = scores
     return lines.get(metric, {})
 
 
@@ -40,6 +41,10 @@ def draw_curves(run: pd.Series, found: pd.DataFrame, metrics: list[str], path: P
     methods = list(long["method"].unique())
     colours = {NAMES[name]: colour for name, colour in COLOURS.items()}
     spare = sns.color_palette("tab10", len(methods))
+    colours = {name: colours.get(name, other) for name, other in zip(methods, spare)}
+    seeds = found.drop_duplicates(["method", "run", "agent"])["method"].value_counts()
+    labels = {name: f"{name} ({seeds[name]})" for name in methods}
+    long["method"] = long["method"].map(labels)
     grid = sns.relplot(
         long,
         x="step",
@@ -52,13 +57,14 @@ def draw_curves(run: pd.Series, found: pd.DataFrame, metrics: list[str], path: P
         errorbar=("pi", 100),
         err_kws={"alpha": 0.12},
         markers=True,
-        palette={name: colours.get(name, other) for name, other in zip(methods, spare)},
+        palette={labels[name]: colours[name] for name in methods},
         facet_kws={"sharey": False},
         height=4,
         aspect=1.2,
     )
     for metric, axes in grid.axes_dict.items():
-        name = AXES.get(metric, metric).format(unit=run["unit"])
+        words = {"unit": run["unit"], "candidates": run["args"].get("eval_candidates", 100)}
+        name = AXES.get(metric, metric).format(**words)
         axes.set(title="", ylabel=name, xlabel="updates")
         axes.xaxis.label.set_visible(True)
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
@@ -77,7 +83,8 @@ def draw_curves(run: pd.Series, found: pd.DataFrame, metrics: list[str], path: P
             axes.set_yscale("log" if low > 0 else "symlog")
         shade_warmup(axes, run["args"]["warmup_steps"])
         axes.set_xlim(0, long["step"].max() * 1.03)
-    grid.figure.suptitle(f"{run['task']}, {run['conditions']}\n{run['data']}")
+    grid.figure.suptitle(f"{run['task']}, {run['args'].get('mmd_kernel')} kernel of MMD")
     grid.figure.set_layout_engine("constrained")
-    sns.move_legend(grid, "outside lower center", title=None, ncols=2)
+    title = "mean, and range over seeds, whose number is in brackets"
+    sns.move_legend(grid, "outside lower center", title=title, ncols=2)
     save(grid.figure, path)

@@ -6,7 +6,7 @@ import pandas as pd
 import seaborn as sns
 from evaluate import POLICIES, key_of
 from matplotlib.ticker import EngFormatter
-from published import paper_scores
+from published import cloned_scores, paper_scores
 from style import mark, save, shade_warmup
 
 
@@ -82,11 +82,12 @@ def draw_policies(run: pd.Series, rows: pd.DataFrame, path: Path) -> None:
         axes.set(title=method, xlabel="updates", ylabel="normalized score")
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
         axes.set_xlim(0, rows["updates"].max() * 1.03)
-        for name, score in paper_scores(run["task"]).items():
-            if method.startswith(name.removeprefix("paper: ")):
+        for name, score in (paper_scores(run["task"]) | cloned_scores(run["task"])).items():
+            if method.startswith(name.removeprefix("paper: ")) or name == "BC":
                 mark(axes, score, name)
         shade_warmup(axes, run["args"]["warmup_steps"])
-    grid.figure.suptitle(f"{run['task']}, {run['conditions']}")
+    grid.figure.suptitle(f"{run['task']}, {run['args'].get('mmd_kernel')} kernel of MMD")
     grid.figure.set_layout_engine("constrained")
-    sns.move_legend(grid, "outside lower center", title=None, ncols=3)
+    title = "mean, and standard error over seeds, or over the episodes of a single one"
+    sns.move_legend(grid, "outside lower center", title=title, ncols=3)
     save(grid.figure, path)

@@ -16,7 +16,7 @@ import report
 import who_plays
 from conftest import ROOT, short
 from matplotlib.image import imread
-from published import uwac_less_bc
+from published import others_scores
 
 import uwac
 
@@ -267,17 +267,16 @@ def test_a_run_folder_and_files_of_earlier_commits(points, tmp_path):
         assert (row["task"], row["method"], row["seeds"]) == ("Point", "UWAC", "2")
         assert float(row["score"]) == pytest.approx(np.mean(last["score"]))
     assert len(list((tmp_path / "one").glob("*.png"))) == 1
-    old = ROOT / "benchmark" / "results" / "door-demo"
+    old = ROOT / "benchmark" / "results" / "pen-expert-warmup-10000"
     report.main(report.Args(results=(old,), folder=tmp_path / "old"))
     rows = pd.read_csv(tmp_path / "old" / "runs.csv")
-    assert [round(score, 1) for score in rows["score"]] == [28.8, 44.4, 29.1]
-    assert [round(std, 1) for std in rows["score std"]] == [33.5, 42.2, 34.1]
-    assert rows["hours"][0] == pytest.approx(0.0994, abs=1e-4)  # 1,073.5 s for three seeds
+    assert [round(score, 1) for score in rows["score"]] == [115.2, 100.7, 102.4, 110.9]
+    assert [round(std, 1) for std in rows["score std"]] == [15.4, 28.2, 24.2, 20.5]
 
 
-def test_uwac_less_behaviour_cloning():
-    """Of the nine tasks that QDQ reran; hopper-medium's differences by hand."""
-    differences = uwac_less_bc()
-    assert len(differences) == 9
-    paper, rerun = 88.9 - 29.0, 50.9 - 52.9
-    assert differences.loc["hopper-medium"].tolist() == pytest.approx([paper, rerun])
+def test_scores_of_others():
+    """QDQ's nine tasks have the paper's scores beside them, without the version."""
+    scores = others_scores()
+    assert scores["QDQ: UWAC"].count() == 9
+    row = scores.loc["hopper-medium", ["paper: UWAC", "paper: BC", "QDQ: UWAC"]]
+    assert row.tolist() == [88.9, 29.0, 50.9]
