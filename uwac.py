@@ -644,13 +644,14 @@ def main(args: Args, dataset: dict | None = None, agent_type=Agent, update=updat
     data[1] = action.clamp(-1, 1)
     clipped = (action.abs().amax(1) > 1 + 1e-5).sum().item()  # by more than rounding
     git = f"git -C {shlex.quote(str(script.parent))} describe --always --dirty 2>/dev/null"
+    imported = sorted(PACKAGES & {*sys.modules})
     result = {
         "algorithm": script.stem,
         "args": args.resolved(),
         "data": source,
         "transitions": len(action),
         "clipped_actions": clipped,
-        "versions": {name: sys.modules[name].__version__ for name in PACKAGES & {*sys.modules}},
+        "versions": {name: str(sys.modules[name].__version__) for name in imported},
         "hardware": f"{DEVICE}, {torch.get_num_threads()} threads",
         "commit": subprocess.getoutput(git),
         "history": history,
