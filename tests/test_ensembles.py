@@ -1,12 +1,12 @@
 """benchmark/ensembles.py: variances and losses against numbers worked out by hand."""
 
 import json
+from pathlib import Path
 
 import ensembles
 import pytest
 import torch
-from conftest import command_line
-from test_update import transitions
+from conftest import command_line, words
 from torch.testing import assert_close
 
 
@@ -16,7 +16,8 @@ def test_each_member_of_an_ensemble_learns_by_itself_and_rem_as_one(members, mon
     settings = {"num_seeds": 2, "ensemble_size": 3, "batch_size": 6, "num_candidates": 4}
     args = ensembles.Args(members=members, **settings)
     agent = ensembles.Agent(args, obs_dim=5, action_dim=2)
-    data = transitions()
+    shapes = (40, 5), (40, 2), (40,), (40, 5), (40,)
+    data = [torch.rand(shape) for shape in shapes]
     data[2].fill_(2)
     data[4].fill_(1)
     mixtures = []
@@ -47,16 +48,18 @@ def test_each_member_of_an_ensemble_learns_by_itself_and_rem_as_one(members, mon
     assert_close(agent.uncertainty(agent.critic, obs, action), q.var(1).sum(0))
 
 
-def test_a_run_resumed(tmp_path, monkeypatch, capsys):
-    words = "--env-id door-demo --batch-size 8 --ensemble-size 3 --members rem --total-steps 2"
-    words += " --eval-episodes 1 --eval-candidates 3 --run-dir run"
-    monkeypatch.chdir(tmp_path)
-    assert command_line(ensembles, words, monkeypatch) == 0
-    assert command_line(ensembles, "--resume run --total-steps 3", monkeypatch) == 0
-    result = json.loads((tmp_path / "run" / "result.json").read_text())
+def test_a_run_resumed(points, monkeypatch, capsys):
+    size = {"members": "rem", "ensemble_size": 3}
+    assert command_line(ensembles, words(ensembles, **size), monkeypatch) == 0
+    assert command_line(ensembles, "--resume run --total-steps 7", monkeypatch) == 0
+    result = json.loads(Path("run/result.json").read_text())
     assert result["algorithm"] == "ensembles" and result["args"]["members"] == "rem"
-    assert [row["step"] for row in result["history"]] == [2, 3]
-    assert command_line(ensembles, "--resume run --ensemble-size 4", monkeypatch) == 2
-    assert "--ensemble-size is 3" in capsys.readouterr().err
-    assert command_line(ensembles, "--ensemble-size 1", monkeypatch) == 2
-    assert "--ensemble-size 1: " in capsys.readouterr().err
+    assert [row["step"] for row in result["history"]] == [3, 6, 7]
+    for wrong, message in (
+        ("--resume run --ensemble-size 4", "ensemble_size is 3 and stays so"),
+        ("--ensemble-size 1", "--ensemble-size 1: "),
+    ):
+        capsys.readouterr()
+        assert command_line(ensembles, wrong, monkeypatch) == 1
+        (line,) = capsys.readouterr().err.splitlines()
+        assert line.startswith("error: ") and message in line
