@@ -36,7 +36,7 @@ SETTINGS |= {"num_candidates": 2, "num_mmd_samples": 2, "log_every": 2}
 
 def places(script):
     """Functions, and how often a run calls them: the last ones write checkpoint and result.json."""
-    files = [(torch, "save", 5), (Path, "write_text", 4)]
+    files = [(torch, "save", 5), (Path, "write_text", 5)]
     return [(script.Agent, "minimize", 96), (SyncVectorEnv, "step", 800), *files]
 
 
