@@ -27,7 +27,7 @@ import torch
 import tyro
 from ending import errors_in_one_line
 from records import hardware, read_json, write_json
-from style import COLOURS, new_figure, save
+from style import new_figure, save
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -35,10 +35,9 @@ import bear
 import uwac
 
 TASKS = {"door-human": (39, 28), "hopper-medium": (11, 3)}  # D, A
-VERSIONS = {"BEAR": "bear", "UWAC analytic": "uwac-analytic", "UWAC mc": "uwac"}  # their colours
+VERSIONS = ("BEAR", "UWAC analytic", "UWAC mc")
 SIZES = {"env_id": "door-human", "num_seeds": 1, "batch_size": 256, "passes": 100}
 GROWTH = {"num_seeds": (1, 5, 20), "batch_size": (256, 1024, 4096), "passes": (10, 100, 1000)}
-LABELS = {"num_seeds": "seeds S", "batch_size": "transitions B in a batch", "passes": "passes T"}
 GROUPS = (*TASKS, *GROWTH)
 
 
@@ -53,7 +52,9 @@ class Args:
     matmul_precision: Literal["highest", "high", "medium"] = "high"  # as the scripts'
     cuda_graph: bool = False  # an update as one launch (needs tensordict)
     d3rlpy: Path | None = None  # virtual environment with d3rlpy, whose BEAR joins door-human
-    folder: Path = Path("runs/speed")  # of speed.json, to which rows are added, and figures
+    folder: Path = Path(
+        "runs/speed"
+    )  # of speed.json, to which rows are added, and figures of tasks
 
 
 def cases_of(group: str) -> list[dict]:
@@ -207,7 +208,7 @@ def table(rows: list[dict]) -> str:
     return "\n".join(lines)
 
 
-def plot_versions(rows: list[dict], path: Path) -> None:
+def plot(rows: list[dict], path: Path) -> None:
     """The time of an update of each version on a task: a dot for each round."""
     times = pd.DataFrame(rows).explode("ms", ignore_index=True).dropna(subset="ms")
     times["ms"] = times["ms"].astype(float)
@@ -226,20 +227,6 @@ def plot_versions(rows: list[dict], path: Path) -> None:
         ax=axes,
     )
     axes.set(xlabel="ms per update", ylabel="")
-    save(figure, path)
-
-
-def plot_growth(rows: list[dict], path: Path) -> None:
-    """How the time of an update grows: medians over rounds."""
-    figure = new_figure(13, 4)
-    for axes, group in zip(figure.subplots(1, len(GROWTH), sharey=True), GROWTH):
-        for version, method in VERSIONS.items():
-            shown = [row for row in rows if (row["group"], row["version"]) == (group, version)]
-            ms = [median(row["ms"]) for row in shown]
-            axes.loglog(GROWTH[group][: len(ms)], ms, "o-", color=COLOURS[method], label=version)
-        axes.set_xlabel(LABELS[group])
-    figure.axes[0].set_ylabel("ms per update")
-    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
     save(figure, path)
 
 
@@ -264,9 +251,7 @@ def main(args: Args) -> None:
     print(about["hardware"], table(rows), sep="\n\n")
     for task in set(args.groups) & set(TASKS):
         of_task = [row for row in kept + rows if row["group"] == task]
-        plot_versions(of_task, args.folder / f"speed-{task}.png")
-    if set(args.groups) & set(GROWTH):
-        plot_growth(rows, path.with_suffix(".png"))
+        plot(of_task, args.folder / f"speed-{task}.png")
 
 
 if __name__ == "__main__":

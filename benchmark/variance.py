@@ -20,17 +20,10 @@ import torch
 import tyro
 from ending import errors_in_one_line
 from records import hardware, write_json
-from style import COLOURS, new_figure, save
 from torch import Tensor
 
 import d4rl
 import uwac
-
-STYLES = {  # colour and line of an estimate
-    "one mask": (COLOURS["uwac"], "-"),
-    "per-sample masks": (COLOURS["uwac-code"], "--"),
-    "analytic": (COLOURS["uwac-analytic"], ":"),
-}
 
 
 @dataclass
@@ -45,7 +38,7 @@ class Args:
     states: int = 256  # at which estimates are compared and timed
     repetitions: int = 50  # of each estimate
     seed: int = 0
-    folder: Path = Path("runs/variance")  # of variance.json and the figure
+    folder: Path = Path("runs/variance")  # of variance.json
 
 
 def train(args: Args, rate: float, spectral_norm: bool) -> tuple[uwac.Agent, list[Tensor]]:
@@ -112,30 +105,6 @@ def study(args: Args, agent: uwac.Agent, data: list[Tensor], rate: float) -> lis
     return rows
 
 
-def plot(rows: list[dict], rates: tuple[float, ...], path: Path) -> None:
-    """Errors at the data's actions against T: above with spectral norm, below without it."""
-    figure = new_figure(4.5 * len(rates), 7)
-    panels = figure.subplots(2, len(rates), sharex=True, sharey=True, squeeze=False)
-    for axes, key in zip(panels.flat, product((True, False), rates)):
-        shown = [row for row in rows if (row["spectral_norm"], row["rate"]) == key]
-        shown = [row for row in shown if row["actions"] == "data"]
-        for name, (colour, line) in STYLES.items():
-            points = [(row["passes"], row["rmse"]) for row in shown if row["estimate"] == name]
-            if name == "analytic":
-                axes.axhline(points[0][1], color=colour, linestyle=line, label=name)
-            else:
-                axes.loglog(*zip(*points), color=colour, linestyle=line, marker="o", label=name)
-        axes.set_title(
-            f"dropout rate {key[1]}, {'spectral norm' if key[0] else 'no spectral norm'}"
-        )
-    for axes in panels[1]:
-        axes.set_xlabel("passes T")
-    for axes in panels[:, 0]:
-        axes.set_ylabel("relative RMSE of Var[Q]")
-    figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
-    save(figure, path)
-
-
 def main(args: Args) -> None:
     """Raises ValueError for numbers that give no variance, before a file is touched."""
     counts = [len(args.rates), len(args.passes), args.total_steps, args.batch_size]
@@ -161,7 +130,6 @@ def main(args: Args) -> None:
             errors = f"{row['rmse']:.3f} | {row['log_correlation']:.4f} | {row['ms']:.1f} |"
             print(f"{head} | {row['passes']} | {errors}")
         write_json(path, rows)
-    plot(rows, args.rates, path.with_suffix(".png"))
 
 
 if __name__ == "__main__":
