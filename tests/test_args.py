@@ -10,7 +10,8 @@ import uwac
 
 WRONG = [
     ("gamma", 1.01, "--gamma 1.01: Input should be less than or equal to 1"),
-    ("lmbda", float("nan"), "--lmbda nan: Input should be"),
+    ("lmbda", float("nan"), "--lmbda nan: Input should be a finite number"),
+    ("weight_clip", float("inf"), "--weight-clip inf: Input should be a finite number"),
     ("actor_lr", -1e-4, "--actor-lr -0.0001: Input should be greater than or equal to 0"),
     ("seed", -1, "--seed -1: Input should be greater than or equal to 0"),
     ("batch_size", 0, "--batch-size 0: Input should be greater than 0"),
@@ -23,6 +24,7 @@ WRONG = [
     ("spectral_norm", 2.5, "--spectral-norm 2.5: Input should be 'auto', True or False"),
     ("mmd_kernel", "rbf", "--mmd-kernel rbf: Input should be 'auto', 'gaussian' or 'laplacian'"),
     ("run_dir", 3, "--run-dir 3: Input should be a valid string"),
+    ("resume", "", "--resume : String should have at least 1 character"),
 ]
 
 

@@ -1,11 +1,13 @@
-"""Both scripts from the command line: what a run leaves, and one line for what cannot be."""
+"""Both scripts from data to files: what a run leaves, and one line for what cannot be."""
 
+import io
 import json
 import re
-import runpy
 import shutil
 import subprocess
+import sys
 from pathlib import Path
+from types import ModuleType
 
 import gymnasium as gym
 import numpy as np
@@ -13,161 +15,241 @@ import pytest
 import torch
 from conftest import ROOT, Point, command_line, scalars, short, words
 
+import d4rl
 import uwac
 
 pytestmark = pytest.mark.usefixtures("points")
-DOOR = {"env_id": "door-demo", "dataset_path": str(ROOT / "data" / "door-demo.hdf5")}
 RUN = Path("run")
+gym.register("Endless-v0", Point)
+gym.register("own/Point-v0", Point, max_episode_steps=5)
 
 
-def test_what_a_run_leaves(script):
-    result = script.main(short(script, **DOOR, num_seeds=2, gamma=0.875))
-    assert {path.name.split(".")[0] for path in RUN.iterdir()} == {"checkpoint", "events", "result"}
+def test_what_a_run_leaves(script, capsys):
+    """Files, printed lines, and TensorBoard's curves of each seed."""
+    result = script.main(short(script, num_seeds=2, lmbda=0.625))
+    names = {path.name.split(".")[0] for path in RUN.iterdir()}
+    assert names == {"checkpoint", "events", "result", "in-use"}
     assert json.loads((RUN / "result.json").read_text()) == json.loads(json.dumps(result))
     assert result["algorithm"] == script.__name__
-    assert result["args"]["env_id"] == "door-demo" and result["args"]["gamma"] == 0.875
-    assert result["transitions"] == 25 * 199  # the last step of 25 episodes has no next one
-    assert result["data"]["path"] == DOOR["dataset_path"] and len(result["data"]["sha256"]) == 64
-    assert {"torch", "mujoco"} <= set(result["versions"])
-    assert result["hardware"] and re.fullmatch("[0-9a-f]{40}(-dirty)?|", result["commit"])
+    assert result["args"] == short(script, num_seeds=2, lmbda=0.625).resolved()
+    assert (result["transitions"], result["clipped_actions"]) == (40, 0)
+    assert result["data"] == d4rl.describe("points.hdf5")
+    assert result["versions"]["torch"] == torch.__version__
+    assert result["hardware"] == "cpu, 1 threads"
 
     history = result["history"]
     assert [row["step"] for row in history] == [3, 6]
     assert 0 < history[0]["seconds"] < history[1]["seconds"]
     names = set(history[0]) - {"step", "seconds"}
-    assert {"score", "return", "return_std", "critic_loss", "mmd"} <= names
-    for name in names:
-        values = np.array([row[name] for row in history])
-        assert values.shape == (2, 2) and np.isfinite(values).all()
-
-    low, high = -56.512833, 2880.5693087298737
-    for row in history:
-        assert row["score"] == pytest.approx(100 * (np.array(row["return"]) - low) / (high - low))
-
-
-def test_lines_and_tensorboard(script, capsys):
-    """Both at every log and evaluation; the curves are each seed's."""
-    result = script.main(short(script, num_seeds=2, lmbda=0.625))
-    first, *lines = capsys.readouterr().out.splitlines()
-    data = "40 transitions of points.hdf5 (unverified)"
-    assert first.startswith(f"{script.__name__}: {data}, on cpu; ")
-    pattern = r" (\d)/6 \[.* updates.*\]: (warm-up, )?vae_loss \S+, "
-    steps, warmup = zip(*(re.search(pattern, line).groups() for line in lines))
-    assert steps == ("2", "3", "4", "6")
-    assert warmup == ("warm-up, ", None, None, None)
-    assert ["score" in line for line in lines] == [False, True, False, True]
-    (log,) = RUN.glob("events.*")
-    assert b"0.625" in log.read_bytes()
+    assert {"score", "score_sample", "return", "return_std", "critic_loss", "mmd"} <= names
     curves = scalars(RUN)
-    row = result["history"][-1]
-    for name in set(row) - {"step", "seconds"}:
+    for name in names:
         of_evaluations = name.startswith(("score", "return", "ood"))
         for seed in (0, 1):
             curve = curves[f"{name}/agent-{seed}"]
             assert list(curve) == ([3, 6] if of_evaluations else [2, 3, 4, 6])
-            assert curve[6] == pytest.approx(row[name][seed], rel=1e-5)
+            for row in history:
+                assert len(row[name]) == 2
+                assert curve[row["step"]] == pytest.approx(row[name][seed], rel=1e-5)
+
+    data, place, *lines = capsys.readouterr().out.splitlines()
+    assert data == "40 transitions of points.hdf5 (not D4RL's own), 0 actions clipped"
+    assert place.startswith("on cpu; results in run: ")
+    found = [re.match(r"(\d)/6: (warm-up, )?vae_loss \S+, ", line).groups() for line in lines]
+    assert found == [("2", "warm-up, "), ("3", None), ("4", None), ("6", None)]
+    assert ["score" in line for line in lines] == [False, True, False, True]
 
 
-def test_a_run_within_the_warmup_says_so(script, capsys):
-    """At its start and at its end."""
-    script.main(short(script, total_steps=2))
-    _, second, *_, last = capsys.readouterr().out.splitlines()
-    assert second == last and last.startswith("all 2 updates are warm-up: the actor only imitates")
+def test_folders(monkeypatch):
+    """Each run has its own, one deep, and in the result its own arguments, though they are changed
+    for the next run; a home folder is found."""
+    args = short(uwac, env_id="test_runs:own/Point-v0", total_steps=1, run_dir=None)
+    results = []
+    for args.seed in (3, 4, 3):
+        results.append(uwac.main(args))
+    assert [result["args"]["seed"] for result in results] == [3, 4, 3]
+    runs = sorted(path.parent for path in Path("runs").glob("*/result.json"))
+    time = r"\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d-\d{6}"
+    for run, seed in zip(runs, (3, 3, 4), strict=True):
+        assert re.fullmatch(f"test_runs-own-Point-v0__uwac__{seed}__{time}", run.name)
+    monkeypatch.setenv("HOME", str(Path.cwd()))
+    changes = {"dataset_path": "~/points.hdf5", "run_dir": "~/deep/run"}
+    assert command_line(uwac, words(uwac, total_steps=3, **changes), monkeypatch) == 0
+    assert command_line(uwac, "--resume ~/deep/run --total-steps 4", monkeypatch) == 0
+    assert Path("deep/run/result.json").exists() and not Path("~").exists()
 
 
-def test_the_folder_of_a_run(monkeypatch, capsys):
-    """Sorts by date by itself, and is not another run's, even of the same second."""
-    for _ in range(3):
-        uwac.main(short(uwac, total_steps=1, seed=3, run_dir=None, exp_name="mine"))
-    run, *others = Path("runs").iterdir()
-    assert re.fullmatch(r"Point-v0__mine__3__\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d-\d{6}", run.name)
-    assert len(others) == 2
-    before = {path: path.read_bytes() for path in run.iterdir()}
-    assert command_line(uwac, words(uwac, run_dir=run), monkeypatch) == 2
-    assert f"error: --run-dir {run}: choose another, or --resume {run}" in capsys.readouterr().err
-    assert {path: path.read_bytes() for path in run.iterdir()} == before
+def test_what_is_trained_on_and_scored(monkeypatch):
+    """Actions in [-1, 1]. On D4RL's tasks those beyond are clipped, and a score is D4RL's."""
+    monkeypatch.setitem(d4rl.TASK_OF, "Point-v0", "door")
+    arrays = {"observations": np.random.default_rng(0).normal(size=(4, 3))}
+    arrays |= {"actions": np.array([[1.0, -2.0], [0.5, 0.0], [2.5, 2.0], [0.0, 0.0]])}
+    arrays |= {"rewards": np.arange(4.0), "terminals": np.array([0, 1, 0, 0])}
+    seen = []
+
+    def spied(agent, data, step, args):
+        seen.extend(data)
+        return uwac.update(agent, data, step, args)
+
+    args = short(uwac, total_steps=1, eval_episodes=2, dataset_path=None)
+    result = uwac.main(args, dataset=arrays, update=spied)
+    obs, action, reward, next_obs, done = (tensor.tolist() for tensor in seen)
+    rows = arrays["observations"].astype(np.float32)
+    assert obs == rows[:3].tolist() and next_obs[0] == rows[1].tolist()
+    assert action == [[0.5, -1.0], [0.25, 0.0], [1.0, 1.0]]
+    assert (reward, done) == ([0, 1, 2], [0, 1, 0])
+    assert (result["clipped_actions"], result["data"]["path"]) == (1, "arrays from Python")
+    (row,) = result["history"]
+    random, expert = -56.512833, 2880.5693087298737
+    assert row["score"] == [pytest.approx(100 * (row["return"][0] - random) / (expert - random))]
 
 
-def test_how_often_one_evaluates_and_logs_changes_nothing(script):
-    """But the seed changes every weight."""
+def test_how_often_one_evaluates_and_logs_changes_nothing(monkeypatch):
+    """But the seed changes all weights, and, where the weights are the same, what is drawn."""
     rest = {"eval_every": 2, "eval_episodes": 2, "eval_candidates": 5, "log_every": 1}
     weights = []
     for changes in ({}, rest, {"seed": 1}):
         run = f"run{len(weights)}"
-        script.main(short(script, run_dir=run, **changes))
-        weights.append(script.load_checkpoint(run)[0].state_dict())
+        uwac.main(short(uwac, run_dir=run, **changes))
+        weights.append(uwac.load_checkpoint(run)[0].state_dict())
     one, two, other = weights
     assert all(torch.equal(one[name], two[name]) for name in one)
     assert not any(torch.equal(one[name], other[name]) for name in one if "weight" in name)
 
+    drawn = []
 
-def test_precision_is_in_force_in_training_and_full_in_evaluation(script, monkeypatch):
-    found = {"update": [], "evaluate": [], "ood_auroc": []}
+    def spied(*args):
+        drawn.append(torch.rand(4).tolist())
+        return uwac.update(*args)
+
+    for seed in (0, 1):
+        uwac.main(short(uwac, run_dir=f"seed{seed}", seed=seed, total_steps=1), update=spied)
+    assert drawn[0] != drawn[1]
+
+
+def test_evaluations(monkeypatch):
+    """The best of --eval-candidates samples and one sample play the same episodes, in float32;
+    --matmul-precision is that of training."""
+    found = []
 
     def spied(name, function):
         def spy(*args):
-            found[name].append(torch.get_float32_matmul_precision())
+            found.append((name, torch.get_float32_matmul_precision(), *args[2:]))
             return function(*args)
 
         return spy
 
-    for name in {"evaluate", "ood_auroc"} & vars(script).keys():
-        monkeypatch.setattr(script, name, spied(name, getattr(script, name)))
-    update = spied("update", script.update)
-    script.main(short(script, matmul_precision="medium"), update=update)
-    assert found["update"] == ["medium"] * 6  # three of them after an evaluation
-    assert set(found["evaluate"]) == {"highest"}
-    assert found["ood_auroc"] == ["highest"] * 2 * (script is uwac)
+    for name in ("evaluate", "ood_auroc"):
+        monkeypatch.setattr(uwac, name, spied(name, getattr(uwac, name)))
+    update = spied("update", uwac.update)
+    args = short(uwac, matmul_precision="medium", seed=5)
+    uwac.main(args, update=update)
+    expected = []
+    for step in range(1, 7):
+        expected.append(("update", "medium", step, args))
+        if step in (3, 6):
+            expected += [("evaluate", "highest", [5, step], num) for num in (3, 1)]
+            expected.append(("ood_auroc", "highest", args))
+    assert found == expected
 
 
-def test_a_diverged_run(script, monkeypatch, capsys):
-    """Exit code 3, a line that names a loss and the update; what came before stays."""
-    line = words(script, critic_lr=1e9, total_steps=400, eval_every=1)
-    assert command_line(script, line, monkeypatch) == 3
-    error = capsys.readouterr().err
-    step = int(re.search(r"error: \w+ is .* at update (\d+): diverged\n", error)[1])
-    history = script.load_checkpoint("run")[1]["history"]
-    assert step > 1 and [row["step"] for row in history] == [*range(1, step)]
-    assert json.loads((RUN / "result.json").read_text())["history"] == history
+def test_one_diverged_seed_ends_a_run(script):
+    """And what came before stays."""
+
+    def diverging(agent, data, step, args):
+        metrics = script.update(agent, data, step, args)
+        if step == 4:
+            metrics["critic_loss"] = torch.tensor([1.0, np.nan])
+        return metrics
+
+    with pytest.raises(FloatingPointError, match="diverged at update 4: .*critic_loss"):
+        script.main(short(script, num_seeds=2), update=diverging)
+    assert [row["step"] for row in script.load_checkpoint(RUN)[1]["history"]] == [3]
 
 
-WRONG = ["--gamma 2", "--variance typo", "--total-steps x", "--no-such 3", "--resume nothing"]
-WRONG += ["--env-id CartPole-v1", "--env-id gymnasium_robotics:FetchReach-v4"]
-WRONG += ["--dataset-path missing.hdf5"]
+def test_a_reward_that_is_not_a_number(script, monkeypatch, capsys):
+    """In the second evaluation: one line and exit code 1; no NaN gets into a file."""
+    step = Point.step
+
+    def broken(self, action):
+        obs, reward, *ends = step(self, action)
+        return obs, np.nan if Point.steps == 13 else reward, *ends
+
+    monkeypatch.setattr(Point, "step", broken)
+    assert command_line(script, words(script), monkeypatch) == 1
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert re.match("error: diverged at update 6: .*return", error)
+    assert [row["step"] for row in script.load_checkpoint(RUN)[1]["history"]] == [3]
+    assert "NaN" not in (RUN / "result.json").read_text()
+
+
+WRONG = {
+    "--gamma 2": "--gamma 2.0: Input should be less than or equal to 1",
+    "--resume nothing": "nothing/checkpoint.pt",
+    "--env-id CartPole-v1": "CartPole-v1: must have vectors",
+    "--env-id Endless-v0": "Endless-v0: needs a step limit",
+    "--env-id Nothing-v0": "Nothing-v0",
+    "--dataset-path missing.hdf5": "missing.hdf5",
+    "--run-dir .": "--run-dir . exists: choose another, or --resume .",
+    "--run-dir points.hdf5/run": "points.hdf5/run",
+}
 
 
 @pytest.mark.parametrize("wrong", WRONG)
-def test_wrong_arguments(monkeypatch, capsys, wrong):
-    """Named, exit code 2, nothing is left."""
+def test_what_cannot_be_is_one_line(monkeypatch, capsys, wrong):
+    """Exit code 1, and nothing is left."""
+    before = {path.name for path in Path().iterdir()}
+    assert command_line(uwac, f"{words(uwac)} {wrong}", monkeypatch) == 1
+    (error,) = capsys.readouterr().err.splitlines()
+    assert error.startswith("error: ") and WRONG[wrong] in error
+    assert {path.name for path in Path().iterdir()} == before
+
+
+@pytest.mark.parametrize("wrong", ["--variance typo", "--total-steps x", "--no-such 3"])
+def test_the_parser_names_what_it_does_not_know(monkeypatch, capsys, wrong):
     assert command_line(uwac, f"{words(uwac)} {wrong}", monkeypatch) == 2
     error = capsys.readouterr().err
-    assert any(word.strip("-") in error for word in wrong.split())
-    assert not RUN.exists()
+    assert wrong.split()[0] in error and "Traceback" not in error
 
 
-@pytest.mark.parametrize("space, problem", [
-    (gym.spaces.Box(-np.inf, np.inf, (2,)), "must have finite bounds"),
-    (gym.spaces.Box(np.float32([-1, 0]), np.float32([1, 0])), "must have finite bounds"),
-    (gym.spaces.Discrete(2), "vectors"),
-])  # fmt: skip
-def test_an_environment_that_cannot_be_used(script, monkeypatch, space, problem):
-    monkeypatch.setattr(Point, "action_space", space)
-    with pytest.raises(script.InputError, match=f"--env-id Point-v0: .*{problem}"):
-        script.main(short(script))
+@pytest.mark.parametrize("stdout", [None, io.StringIO()], ids=["closed", "a notebook's"])
+def test_any_standard_output_will_do(script, monkeypatch, stdout):
+    monkeypatch.setattr(sys, "stdout", stdout)
+    assert command_line(script, words(script, total_steps=1), monkeypatch) == 0
+    assert stdout is None or "1/1: " in stdout.getvalue()
 
 
-def test_a_bug_in_an_environment_is_a_traceback(script, monkeypatch):
-    monkeypatch.setattr(Point, "__init__", lambda self: {}["missing"])
-    with pytest.raises(KeyError):
-        script.main(short(script))
+def test_an_agent_typed_in_a_notebook(script, monkeypatch):
+    """Its module has no file."""
+    monkeypatch.setitem(sys.modules, "__main__", ModuleType("__main__"))
+    typed = type("Typed", (script.Agent,), {"__module__": "__main__"})
+    result = script.main(short(script, total_steps=1), agent_type=typed)
+    assert result["algorithm"] == script.__name__
+    assert type(script.load_checkpoint(RUN, typed)[0]) is typed
 
 
-def test_the_commit_says_when_a_file_is_edited(tmp_path):
-    copy = shutil.copy(ROOT / "uwac.py", tmp_path)
-    git = "git -c user.name=x -c user.email=x"
-    setup = f"cd {tmp_path} && git init -q && git add uwac.py && {git} commit -qm x"
-    subprocess.run(setup, shell=True, check=True)
-    describe = runpy.run_path(copy)["GIT_DESCRIBE"]
-    assert re.fullmatch("[0-9a-f]{40}", subprocess.getoutput(describe))
-    (tmp_path / "uwac.py").write_text("an edit")
-    assert re.fullmatch("[0-9a-f]{40}-dirty", subprocess.getoutput(describe))
+def test_a_copy_of_script_and_d4rl_runs_alone(tmp_path, monkeypatch):
+    """In a folder of any name, without standard output; the result has the copy's commit, and
+    whether it was edited since."""
+    copy = tmp_path / "o'brien\"; touch RAN; $(touch RAN)"
+    shutil.copytree(ROOT / "d4rl", copy / "d4rl", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "uwac.py", copy)
+    git = ["git", "-c", "user.name=x", "-c", "user.email=x"]
+    for command in (["init", "-q"], ["add", "uwac.py"], ["commit", "-qm", "x"]):
+        subprocess.run(git + command, cwd=copy, check=True)
+    head = ["rev-parse", "--short", "HEAD"]
+    commit = subprocess.check_output(git + head, cwd=copy, text=True).strip()
+    line = "--env-id door-demo --total-steps 1 --eval-episodes 1 --eval-candidates 2 --batch-size 4"
+    line += " --variance analytic --run-dir copied"
+    start = ["sh", "-c", 'exec "$@" >&-', "sh", sys.executable, copy / "uwac.py", *line.split()]
+    done = subprocess.run(start, cwd=tmp_path, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    result = json.loads((tmp_path / "copied" / "result.json").read_text())
+    assert result["commit"] == commit
+    assert result["data"]["path"] == str(copy / "d4rl" / "door-demo.hdf5")
+    (copy / "uwac.py").write_text("an edit")
+    monkeypatch.setitem(sys.modules, "edited", module := ModuleType("edited"))
+    module.__file__ = str(copy / "uwac.py")
+    edited = type("Edited", (uwac.Agent,), {"__module__": "edited"})
+    assert uwac.main(short(uwac, total_steps=1), agent_type=edited)["commit"] == f"{commit}-dirty"
+    assert not [*tmp_path.glob("**/RAN")]
