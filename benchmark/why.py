@@ -76,6 +76,17 @@ def equal_weights(runs: pd.DataFrame) -> pd.DataFrame:
     return table.sort_values("lowest").reset_index()
 
 
+def at_the_limit(runs: pd.DataFrame) -> str:
+    """How many runs end with alpha at its limit, and Q's share wherever it is there."""
+    ended, shares = 0, []
+    for history, measured in zip(runs["history"], runs["shares"]):
+        limited = history["alpha"].map(np.mean) > 0.99 * LIMIT
+        ended += limited.iloc[-1]
+        shares += [share for step, share in measured.items() if limited[step]]
+    number = f"alpha is at its limit at the end of {ended} of {len(runs)} runs"
+    return f"{number}; there Q's share is {max(shares):.4%} or less, at {len(shares)} checkpoints"
+
+
 def draw(runs: pd.DataFrame, official: pd.DataFrame, path: Path) -> None:
     """MMD and alpha over updates, and Q's share of the actor's gradient."""
     figure = new_figure(14, 4.8)
@@ -126,6 +137,7 @@ def main(args: Args) -> None:
     official = pd.read_csv(HERE / "paper" / "bear_official_curves.csv", comment="#")
     args.folder.mkdir(parents=True, exist_ok=True)
     draw(runs, official, args.folder / "why.png")
+    print(at_the_limit(runs))
     print(equal_weights(runs).to_markdown(index=False, floatfmt=".6g"))
 
 
