@@ -35,7 +35,7 @@ import bear
 import uwac
 
 TASKS = {"door-human": (39, 28), "hopper-medium": (11, 3)}  # D, A
-VERSIONS = ("BEAR", "UWAC analytic", "UWAC mc")
+VERSIONS = ("BEAR", "UWAC analytic", "UWAC mc", "UWAC mc, plain passes")
 SIZES = {"env_id": "door-human", "num_seeds": 1, "batch_size": 256, "passes": 100}
 GROWTH = {"num_seeds": (1, 5, 20), "batch_size": (256, 1024, 4096), "passes": (10, 100, 1000)}
 GROUPS = (*TASKS, *GROWTH)
@@ -43,18 +43,15 @@ GROUPS = (*TASKS, *GROWTH)
 
 @dataclass
 class Args:
-    groups: tuple[Literal[*GROUPS], ...] = (
-        GROUPS  # what to measure: tasks, and what an update's time grows with
-    )
+    groups: tuple[Literal[*GROUPS], ...] = GROUPS  # tasks, and what an update's time grows with
     rounds: int = 9  # the literal version, at seconds an update, takes part in every third
     seconds: float = 0.5  # that each version updates in a round
     threads: int = 2  # CPU threads of torch
     matmul_precision: Literal["highest", "high", "medium"] = "high"  # as the scripts'
     cuda_graph: bool = False  # an update as one launch (needs tensordict)
     d3rlpy: Path | None = None  # virtual environment with d3rlpy, whose BEAR joins door-human
-    folder: Path = Path(
-        "runs/speed"
-    )  # of speed.json, to which rows are added, and figures of tasks
+    dropout: float = 0.1  # rate, in UWAC
+    folder: Path = Path("runs/speed")  # of speed.json, to which rows are added, and figures
 
 
 def cases_of(group: str) -> list[dict]:
@@ -75,6 +72,21 @@ def literal_uncertainty(critic, obs: Tensor, action: Tensor, args: uwac.Args) ->
     return torch.stack(q).var(0).sum(0)
 
 
+@torch.no_grad()
+def plain_uncertainty(critic, obs: Tensor, action: Tensor, args: uwac.Args) -> Tensor:
+    """Agent.uncertainty by passes that compute the second layer anew, under the masks that
+    uwac.mc_dropout_variance draws from the same seed: obs (S, B, D), action (S, B, A) -> (S, B)."""
+    first, second, last = critic.layers
+    h1 = first(uwac.concat(obs, action)).relu_()  # (2, S, B, H)
+    q = []
+    for _ in range(args.passes):
+        kept = torch.rand(2, *second.bias.shape, device=h1.device) >= args.dropout
+        mask1, mask2 = kept / (1 - args.dropout)  # (2, S, 1, H) each
+        h2 = ((h1 * mask1) @ second.weight).add_(second.bias).relu_()
+        q.append((h2 * (mask2 * last.weight.mT)).sum(-1))
+    return torch.stack(q).var(0).sum(0)
+
+
 class Products(TorchDispatchMode):
     """Counts the operations of matmuls (FlopCounterMode fails with spectral norm)."""
 
@@ -87,11 +99,12 @@ class Products(TorchDispatchMode):
         return result
 
 
-def make_update(version: str, passes: int, **sizes):
+def make_update(version: str, passes: int, dropout: float, **sizes):
     """The version's update, as a function of nothing, of a new agent on random data."""
     script = bear if version == "BEAR" else uwac
     if script is uwac:
-        sizes |= {"variance": "analytic" if version == "UWAC analytic" else "mc", "passes": passes}
+        sizes |= {"variance": "analytic" if version == "UWAC analytic" else "mc"}
+        sizes |= {"passes": passes, "dropout": dropout}
     args = script.Args(**sizes)
     obs_dim, action_dim = TASKS[args.env_id]
     torch.manual_seed(0)
@@ -100,6 +113,8 @@ def make_update(version: str, passes: int, **sizes):
         agent.target_critic.num_candidates = args.num_candidates
         agent.critic.num_candidates = 1  # the actor's loss has one action a state
         agent.uncertainty = functools.partial(literal_uncertainty, args=args)
+    if version == "UWAC mc, plain passes":
+        agent.uncertainty = functools.partial(plain_uncertainty, args=args)
     shapes = (obs_dim,), (action_dim,), (), (obs_dim,), ()
     data = [2 * torch.rand(10_000, *shape, device=uwac.DEVICE) - 1 for shape in shapes]
     data[-1].zero_()  # done
@@ -113,7 +128,7 @@ def start(case: dict, args: Args) -> float:
     torch.set_num_threads(args.threads)
     torch.set_float32_matmul_precision(args.matmul_precision)
     torch.empty(8_000_000)  # as the scripts' main, for glibc's sake
-    launch = make_update(**case)
+    launch = make_update(**case, dropout=args.dropout)
     with Products() as products:
         launch()
     if args.cuda_graph:
@@ -239,6 +254,7 @@ def main(args: Args) -> None:
     about = {"hardware": hardware(f"{uwac.DEVICE}, {args.threads} threads")}
     about |= {"threads": args.threads, "torch": str(torch.__version__)}
     about |= {"matmul_precision": args.matmul_precision, "cuda_graph": args.cuda_graph}
+    settings["dropout"] = args.dropout
     about["date"] = str(date.today())
     path = args.folder / "speed.json"
     args.folder.mkdir(parents=True, exist_ok=True)
