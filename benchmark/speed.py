@@ -254,7 +254,7 @@ def main(args: Args) -> None:
     about = {"hardware": hardware(f"{uwac.DEVICE}, {args.threads} threads")}
     about |= {"threads": args.threads, "torch": str(torch.__version__)}
     about |= {"matmul_precision": args.matmul_precision, "cuda_graph": args.cuda_graph}
-    settings["dropout"] = args.dropout
+    about["dropout"] = args.dropout
     about["date"] = str(date.today())
     path = args.folder / "speed.json"
     args.folder.mkdir(parents=True, exist_ok=True)
