@@ -8,6 +8,7 @@ import h5py
 import numpy as np
 import pytest
 import torch
+from conftest import Point
 
 import d4rl
 import uwac
@@ -185,7 +186,7 @@ SPACES = {
 
 
 @pytest.mark.parametrize("kind", SPACES)
-def test_actions_have_their_spaces_units_and_type(kind):
+def test_actions_have_their_spaces_units_and_type(kind, monkeypatch):
     """The agent's -1 and 1 are the bounds, and what is beyond them is clipped."""
     space = SPACES[kind]
     width = space.high.astype(float) - space.low
@@ -201,8 +202,8 @@ def test_actions_have_their_spaces_units_and_type(kind):
     bounds = agent.to_env(torch.tensor([[-1.5, -1], [1, 1.5]]))
     np.testing.assert_array_equal(bounds, [space.low, space.high])
 
-    env = gym.make("Point-v0")
-    env.unwrapped.action_space = space
+    monkeypatch.setattr(Point, "action_space", space)
+    env = d4rl.make("Point-v0")
     data = steps(201) | {"actions": actions, "timeouts": np.zeros(201)}
     ours = d4rl.qlearning_dataset(env, data)["actions"]
     np.testing.assert_array_equal(ours, actions[:-1].astype(np.float32))
