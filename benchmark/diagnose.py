@@ -22,7 +22,7 @@ Of runs of uwac.py with dropout, besides:
   weight_spread       the same of the actor's weight: 0 where all states weigh the same
   rank_with_q2        rank correlation of Var[Q] with the square of Q
   equal_weights       E[w] E[Var[Q]] / beta, of the paper's weights: 1 where Var[Q] is the same in
-                      all states, and more otherwise
+                      all states, and more otherwise (less, where weights are at their limit)
 """
 
 import copy
