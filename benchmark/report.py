@@ -21,7 +21,7 @@ from curves import draw_curves
 from ending import errors_in_one_line
 from evaluate import SCRIPTS, earlier_results
 from methods import METHODS
-from published import others_scores
+from published import cloned_scores, others_scores
 from records import read_json
 from scipy.stats import bootstrap, trim_mean
 from style import COLOURS, NAMES
@@ -47,7 +47,7 @@ COLUMNS = {  # of a metric in the table of runs
     "weight": "weight",
     "ood_auroc": "AUROC",
 }
-DIGITS = {"MMD": 3, "weight": 3, "AUROC": 2, "hours": 2, "MB": 0}  # of others 1
+DIGITS = {"MMD": 3, "weight": 3, "AUROC": 2, "hours": 2}  # of others 1
 DIGITS |= dict.fromkeys(("P(improvement)", "P(improvement) low", "P(improvement) high"), 2)
 CAPTIONS = {
     "runs": """**Runs.** A score is the mean of the last ten evaluations after the warm-up, or the
@@ -56,11 +56,11 @@ last evaluation where fewer than ten lie after it ("evaluations" says 10 or 1): 
 D4RL's tasks. std is over seeds. Q target, MMD, weight (the critic's) and AUROC are the last. Hours
 of wall time are a seed's.""",
     "beside": """**Beside others.** The paper's Tables 1 and 2, reruns that others published
-(`benchmark/paper/reruns.csv`), and ours of one sample of the actor. "here: BC" is one sample of the
-runs' own VAE.""",
-    "aggregates": """**Over tasks.** Scores of one sample of the actor: interquartile mean (IQM), and
-from three seeds on the probability that a seed scores more than one of BEAR's (Agarwal et al.,
-2021), with 95% intervals from 2,000 bootstrap samples of each task's seeds, where it has several.""",
+(`benchmark/paper/reruns.csv`), and ours of one sample: of the actor, of behaviour cloning by its
+network ("BC", bc.py), and of the runs' own VAE ("VAE").""",
+    "aggregates": """**Over tasks**, of one sample of the actor: interquartile mean (IQM), and from
+three seeds on the probability that a seed scores more than one of BEAR's (Agarwal et al., 2021),
+with 95% intervals from 2,000 bootstrap samples of each task's seeds, where it has several.""",
     "policies": """**Policies.** The error is the standard error over agents, or over the episodes
 of a single agent.""",
 }
@@ -80,11 +80,8 @@ def read(file: Path) -> dict:
     if not result["history"]:
         raise ValueError("not evaluated yet")
     args, data, updates = result["args"], result["data"], result["history"][-1]["step"]
-    conditions = f"warm-up {args['warmup_steps']:,}"
-    for name in CONDITIONS:
-        usual = getattr(uwac.Args, name)
-        if args.get(name, usual) != usual:
-            conditions += f", {name.replace('_', ' ')} {args[name]}"
+    warmup = f"warm-up {args['warmup_steps']:,}"
+    conditions = ", ".join([warmup, *named(args, CONDITIONS, vars(uwac.Args))])
     within = " (all in the warm-up)" if updates <= args["warmup_steps"] else ""
     size = f"{result['transitions']:,} transitions"
     env_id = d4rl.full_id(args["env_id"])
@@ -99,7 +96,6 @@ def read(file: Path) -> dict:
         "method": label(result),
         "args": args,
         "history": result["history"],
-        "MB": result.get("peak_mb"),
         "hardware": result["hardware"],
         "mean_reward": data.get("mean_reward"),
         "policies": result.get("policies") or earlier_results(file.parent),
@@ -109,14 +105,18 @@ def read(file: Path) -> dict:
 def label(result: dict) -> str:
     """The method with the arguments that are not its defaults."""
     args = result["args"]
-    name = result.get("method") or result["algorithm"]
-    words = METHODS.get(name, "").split()[1:]
+    method = result.get("method") or result["algorithm"]
+    words = METHODS.get(method, "").split()[1:]
     script = SCRIPTS.get(result["algorithm"], uwac)
     usual = tyro.cli(script.Args, args=[*words, "--env-id", args["env_id"]]).resolved()
-    others = [one for one in args if one not in OF_NO_METHOD and args[one] != usual.get(one)]
-    return ", ".join(
-        [NAMES.get(name, name), *(f"{one.replace('_', ' ')} {args[one]}" for one in others)]
-    )
+    of_method = [name for name in args if name not in OF_NO_METHOD]
+    return ", ".join([NAMES.get(method, method), *named(args, of_method, usual)])
+
+
+def named(args: dict, names: list[str] | tuple[str, ...], usual: dict) -> list[str]:
+    """Those of the arguments that are not as usual, such as "beta 2.5"."""
+    found = [name for name in names if name in args and args[name] != usual.get(name)]
+    return [f"{name.replace('_', ' ')} {args[name]}" for name in found]
 
 
 def read_all(paths: tuple[Path, ...]) -> pd.DataFrame:
@@ -131,8 +131,7 @@ def read_all(paths: tuple[Path, ...]) -> pd.DataFrame:
                 new = read(file)
                 seeds = [new["args"]["seed"], new["args"]["num_seeds"]]
             except (ValueError, KeyError, TypeError) as error:
-                reason = f"{type(error).__name__}: {error}"
-                print(f"{file}: left out, not a result ({reason})", file=sys.stderr)
+                print(f"{file}: left out, not a result ({error!r})", file=sys.stderr)
                 continue
             key = str([*(new[name] for name in (*FIGURE, "method")), seeds])
             old = runs.setdefault(key, new)
@@ -142,8 +141,7 @@ def read_all(paths: tuple[Path, ...]) -> pd.DataFrame:
                 print(f"{file}: {message}", file=sys.stderr)
             runs[key] = long | {"policies": old["policies"] + new["policies"]}
     if not runs:
-        made = "benchmark/run.py makes some"
-        raise ValueError(f"no results in {', '.join(map(str, paths))}; {made}")
+        raise ValueError(f"no results in {', '.join(map(str, paths))}; benchmark/run.py makes some")
     order = {name: place for place, name in enumerate([*others_scores().index, *COLOURS])}
     rank = lambda run: (order.get(run["task"], 99), *(run[name] for name in SETTING))
     ordered = sorted(runs.values(), key=lambda run: (rank(run), order.get(run["name"], 99)))
@@ -160,7 +158,7 @@ def evaluations(runs: pd.DataFrame) -> pd.DataFrame:
         frame = frame.explode(metrics).astype(float)
         if args.get("dropout") == 0 and "members" not in args:  # there is no Var[Q]
             frame["ood_auroc"] = np.nan
-        about = {name: run[name] for name in (*METHOD, "conditions", "MB")}
+        about = {name: run[name] for name in (*METHOD, "conditions")}
         about |= {"run": len(frames), "agent": frame.groupby("step").cumcount()}
         about |= {"warmup": args["warmup_steps"], "num_seeds": args["num_seeds"]}
         frames.append(frame.assign(**about))
@@ -173,9 +171,7 @@ def headline(found: pd.DataFrame) -> pd.Series:
     chosen = after.tail(10) if len(after) >= 10 else found.tail(1)
     last = found.iloc[-1].reindex(COLUMNS)
     last.update(chosen.reindex(columns=SCORES).mean())
-    last["highest Q target"] = found["target_q"].max()
     last["hours"] = found["seconds"].iloc[-1] / 3600 / found["num_seeds"].iloc[-1]
-    last["MB"] = found["MB"].iloc[-1]
     last["evaluations"] = len(chosen)
     return last.rename(COLUMNS).astype(float)
 
@@ -196,7 +192,9 @@ def beside_table(table: pd.DataFrame, policies: pd.DataFrame) -> pd.DataFrame:
     ours = table.pivot_table("sample", SETTING, "method", sort=False).add_prefix("here: ")
     cloning = policies[policies["policy"] == "vae"].sort_values("updates", kind="stable")
     last = cloning.groupby(METHOD)["score"].last()
-    ours.insert(0, "here: BC", last.groupby(SETTING).mean())
+    ours.insert(0, "here: VAE", last.groupby(SETTING).mean())
+    tasks = ours.index.get_level_values("task")
+    ours.insert(0, "here: BC", [cloned_scores(task).get("BC") for task in tasks])
     rows = ours.reset_index().merge(others_scores(), on="task")
     return rows[[*SETTING, *others_scores(), *ours]].dropna(axis="columns", how="all")
 
@@ -251,7 +249,11 @@ def main(args: Args) -> None:
     if unknown or not metrics:
         raise ValueError(f"--metrics {' '.join(unknown)}: there are {', '.join(sorted(known))}")
     args.folder.mkdir(parents=True, exist_ok=True)
-    remove_earlier(args.folder)
+    report = args.folder / "report.md"
+    earlier = report.read_text() if report.exists() else ""
+    for name in re.findall(r"\]\((.+)\.png\)", earlier):
+        for suffix in ("png", "pdf"):
+            (args.folder / f"{name}.{suffix}").unlink(missing_ok=True)
     agents = found.groupby([*METHOD, "run", "agent"], sort=False).apply(headline)
     policies = policy_table(observations(runs, METHOD), METHOD)
     table = run_table(agents)
@@ -259,6 +261,7 @@ def main(args: Args) -> None:
     tables |= {"aggregates": aggregate_table(agents), "policies": policies}
     text = ["# Report", f"Hardware: {', '.join(sorted(runs['hardware'].unique()))}."]
     for name, rows in tables.items():
+        (args.folder / f"{name}.csv").unlink(missing_ok=True)  # an earlier report's
         if len(rows):
             rows.to_csv(args.folder / f"{name}.csv", index=False)
             shown = side_by_side(rows, METHOD) if name == "policies" else rows
@@ -280,18 +283,8 @@ def main(args: Args) -> None:
         if len(rows):
             draw_policies(run, rows, args.folder / f"{start}-policies.png")
             text.append(f"![{run['task']}, who plays]({start}-policies.png)")
-    (args.folder / "report.md").write_text("\n\n".join(text) + "\n")
-    print(text[3], args.folder / "report.md", sep="\n\n")  # the table of runs
-
-
-def remove_earlier(folder: Path) -> None:
-    """The tables and figures of the report that is there."""
-    files = [folder / f"{name}.csv" for name in CAPTIONS]
-    report = folder / "report.md"
-    for name in re.findall(r"\]\((.+)\.png\)", report.read_text() if report.exists() else ""):
-        files += [folder / f"{name}.png", folder / f"{name}.pdf"]
-    for file in files:
-        file.unlink(missing_ok=True)
+    report.write_text("\n\n".join(text) + "\n")
+    print(text[3], report, sep="\n\n")  # the table of runs
 
 
 if __name__ == "__main__":

@@ -8,14 +8,13 @@ Options that are not listed below, such as --warmup-steps or --matmul-precision,
 each to the methods that have it: --beta 2.5 leaves bear as it is. They are checked before anything
 runs. With --legs a run stops after so many updates, again and again, and evaluate.py plays all
 policies. Each run is a process of its own and leaves one small file in --folder for report.py: its
-result.json with method, command, memory and what evaluate.py found. The same command makes no run
+result.json with method, command and what evaluate.py found. The same command makes no run
 again whose file is there, and goes on with one that was killed.
 """
 
 import dataclasses
 import fcntl
 import os
-import resource
 import shlex
 import shutil
 import signal
@@ -180,7 +179,6 @@ def train(name: str, run: Run, args: Args) -> dict:
     ends = [run.total_steps]
     if args.legs:
         ends = [*range(args.legs, run.total_steps, args.legs), run.total_steps]
-    found = {}
     code = 0
     with open(log_file, "a") as log:
         # The run inherits this lock: one that outlives a lost worker is waited for, not doubled.
@@ -189,15 +187,13 @@ def train(name: str, run: Run, args: Args) -> dict:
         for step in ends:
             if code == 0 and updates_done(run_dir) < step:
                 code = train_until(step, run_dir, run.words, **settings)
-                peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
-                found.setdefault("peak_mb", peak)  # of the first: evaluate.py is not in it
             if code == 0 and args.legs:
                 code = play(step, run_dir, args.leg_episodes, **settings)
     if code == 0 and updates_done(run_dir) >= run.total_steps:
-        if args.legs:
-            found["policies"] = read_json(run_dir / "evaluation.json")
         result = read_json(run_dir / "result.json")
-        return result | {"hardware": hardware(result["hardware"])} | found
+        if args.legs:
+            result["policies"] = read_json(run_dir / "evaluation.json")
+        return result | {"hardware": hardware(result["hardware"])}
     lines = log_file.read_text(errors="replace").split("\n")
     last = next((line for line in reversed(lines) if line), "no word")
     message = f"exit code {code}: {last} ({log_file})"
@@ -235,7 +231,6 @@ def run(runs: dict[str, Run], args: Args) -> dict[str, Exception]:
     remote = ray.remote(
         num_cpus=args.cpus,
         num_gpus=args.gpus,
-        max_calls=1,  # a worker for each run, whose memory is then the run's
         max_retries=args.retries,
         retry_exceptions=[RuntimeError],
     )(train)
