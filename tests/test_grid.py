@@ -10,37 +10,37 @@ import tyro
 
 ray = pytest.importorskip("ray", reason="benchmark/requirements.txt is not installed")
 import evaluate
+import records
 import run
 from conftest import command_line, words
 
 import bear
 import uwac
 
-ray.cloudpickle.register_pickle_by_value(run)  # its workers cannot import it from here
+for module in (run, records):
+    ray.cloudpickle.register_pickle_by_value(module)  # workers cannot import it from here
 
-# In place of uwac.py: ten updates, a checkpoint after each. --fail CODE ends it after the fifth,
-# and once it goes on it is well; --fail always-CODE ends it after the first.
+# In place of uwac.py: ten updates, a checkpoint after each. --fail kill has a signal end it after the
+# fifth, and once it goes on it is well; --fail say ends it after the first with an error.
 STUB = """
-import json, os, sys
+import json, os, signal, sys
 from pathlib import Path
 words = dict(zip(sys.argv[1::2], sys.argv[2::2]))
 folder = Path(words.get("--resume") or words["--run-dir"])
 folder.mkdir(exist_ok=True)
 checkpoint = folder / "checkpoint.pt"
 step = int(checkpoint.read_text()) if "--resume" in words else 0
-fail = words.get("--fail", "")
 while step < 10:
     step += 1
     print("process", os.getpid(), "update", step, flush=True)
-    if fail.startswith("always"):
-        print("error: no good", file=sys.stderr)
-        os._exit(int(fail.removeprefix("always-")))
+    if words.get("--fail") == "say":
+        sys.exit("error: no good")
     checkpoint.write_text(str(step))
-    if fail and step == 5:
-        os._exit(int(fail))
+    if words.get("--fail") == "kill" and step == 5:
+        os.kill(os.getpid(), signal.SIGKILL)
 args = {"total_steps": 10, "threads": os.environ["OMP_NUM_THREADS"], "resume": str(folder)}
 history = [{"step": step, "score": [1.0, 4.0]} for step in (5, 10)]
-result = {"args": args, "history": history, "data": {"path": "/a/b"}}
+result = {"args": args, "history": history, "data": {"path": "/a/b"}, "hardware": "cpu, 1 threads"}
 (folder / "result.json").write_text(json.dumps(result))
 """
 
@@ -58,8 +58,7 @@ class StubArgs:
 def stub(tmp_path, monkeypatch):
     (tmp_path / "stub.py").write_text(STUB)
     monkeypatch.setitem(run.METHODS, "stub", str(tmp_path / "stub.py"))
-    script = SimpleNamespace(Args=StubArgs, parse=lambda words: tyro.cli(StubArgs, args=words))
-    monkeypatch.setitem(run.SCRIPTS, "stub", script)
+    monkeypatch.setitem(run.SCRIPTS, "stub", SimpleNamespace(Args=StubArgs))
     folders = {"folder": tmp_path / "results", "work": tmp_path / "work"}
     for folder in folders.values():
         folder.mkdir()
@@ -90,71 +89,78 @@ def test_a_grid_is_every_task_method_and_seed_with_the_options_in_the_name(capsy
     assert runs[names[-1]] == (words.split(), 200, 40_000)
     assert names[0] == "door-demo__bear__0__total-steps-200"  # which has no --beta
     assert "bear has no --beta, and runs without it\n" == capsys.readouterr().out
-    for option in ("--seed=7", "--env_id", "--run-dir", "--resume"):
-        with pytest.raises(SystemExit):
-            run.grid(args, [option])
+
+
+def test_what_a_user_types_is_no_path():
+    """A task of an environment's own, and a data set's file."""
+    args = run.Args(tasks=("module:ns/Env-v0",), methods=("bear",), seeds=1, dry_run=True)
+    (name,) = run.grid(args, ["--dataset-path", "a/b.hdf5"])
+    assert name == "module-ns-Env-v0__bear__0__dataset-path-a-b.hdf5"
 
 
 def test_a_killed_run_goes_on_from_its_checkpoint(local_ray, stub, capsys):
-    options = ["--fail", "137"]
+    options = ["--fail", "kill"]
     assert run.run(run.grid(stub, options), stub) == {}
-    processes, steps = zip(*updates(stub, "door-demo__stub__0__fail-137"))
+    processes, steps = zip(*updates(stub, "door-demo__stub__0__fail-kill"))
     assert [int(step) for step in steps] == [*range(1, 11)]
     assert processes[0] == processes[4] != processes[5] == processes[9]
     (file,) = stub.folder.iterdir()
     result = json.loads(file.read_text())
     assert result["method"] == "stub" and result["data"]["path"] == "b"
-    assert result["args"]["threads"] == "1" and 1 < result["peak_mb"] < 1000
-    assert result["args"]["resume"] is None
+    assert result["args"]["threads"] == "1" and result["args"]["resume"] is None
+    assert result["hardware"] == records.hardware("cpu, 1 threads")
     lines = capsys.readouterr().out.splitlines()  # among Ray's
     first, second, last = [line for line in lines if line.startswith("door-demo__stub")]
-    assert first.endswith("fail-137: 5 of 10 updates (warm-up): score 2.5")
-    assert second.endswith("fail-137: 10 of 10 updates: score 2.5")
-    assert last.endswith("fail-137: finished, 0 to go")
-    (stub.work / "result.json").write_text("{")  # killed while it was written
-    assert run.updates_done(stub.work) == 0
+    assert first.endswith("fail-kill: 5 of 10 updates (warm-up): score 2.5")
+    assert second.endswith("fail-kill: 10 of 10 updates: score 2.5")
+    assert last.endswith("fail-kill: finished, 0 to go")
     stub.dry_run = True  # of what is left
     assert run.main(stub, options) == 0
     assert capsys.readouterr().out.endswith("1 runs, 1 of them finished before\n")
 
 
-@pytest.mark.parametrize("code, attempts", [(1, 3), (2, 1), (3, 1)])
-def test_wrong_arguments_and_divergence_are_not_tried_again(local_ray, stub, code, attempts):
-    runs = run.grid(stub, ["--fail", f"always-{code}"])
+def test_an_error_that_was_said_is_not_tried_again(local_ray, stub):
+    runs = run.grid(stub, ["--fail", "say"])
     ((name, error),) = run.run(runs, stub).items()
-    assert f"exit code {code}: error: no good" in str(error) and name in str(error)
-    assert len(updates(stub, name)) == attempts and not list(stub.folder.iterdir())
+    assert "exit code 1: error: no good" in str(error) and name in str(error)
+    assert len(updates(stub, name)) == 1 and not list(stub.folder.iterdir())
 
 
-@pytest.mark.parametrize("words, message", [
-    ("--totl-steps 40", "--total-steps"),
-    ("--methods bear --beta 2.5", "Unrecognized options: --beta"),
-    ("--methods uwac --beta -1", "error: --beta -1"),
-    ("--total-steps many", "total-steps"),
-    ("--methods bearr", "uwac-analytic"),
-    ("--legs 0", "--legs"),
-    ("--cpus 1 word", "word: not an option"),
+@pytest.mark.parametrize("words, code, message", [
+    ("--totl-steps 40", 2, "--total-steps"),
+    ("--methods bear --beta 2.5", 2, "Unrecognized options: --beta"),
+    ("--methods uwac --beta -1", 1, "error: --beta -1"),
+    ("--methods bearr", 2, "uwac-analytic"),
+    ("--legs 0", 1, "error: --tasks, --methods, --seeds, --cpus, --legs"),
+    ("--cpus 1 word", 1, "error: word: not an option"),
+    ("--seed=7", 1, "error: --seed is given to each run"),
+    ("--run_dir a", 1, "error: --run-dir is given to each run"),
+    ("--num-seeds 2", 1, "error: --num-seeds trains seeds 0, 1, ... in one run"),
 ])  # fmt: skip
-def test_options_are_checked_before_anything_runs(words, message, tmp_path, monkeypatch, capsys):
+def test_options_are_checked_before_anything_runs(
+    words, code, message, tmp_path, monkeypatch, capsys
+):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(ray, "init", lambda **_: pytest.fail("Ray was started"))
-    assert command_line(run, f"--tasks door-demo {words}", monkeypatch) == 2
+    assert command_line(run, f"--tasks door-demo {words}", monkeypatch) == code
     assert message in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
 
-def test_help_names_the_methods_and_says_what_becomes_of_other_options(monkeypatch, capsys):
-    assert command_line(run, "--help", monkeypatch) == 0
-    text = capsys.readouterr().out
-    assert all(method in text for method in run.METHODS)
-    assert "go to the scripts" in text
-
-
-def test_the_authors_configuration():
-    (one,) = run.grid(run.Args(methods=("uwac-code",), seeds=1, dry_run=True), []).values()
-    args = tyro.cli(uwac.Args, args=one.words[1:])
-    assert (args.weighting, args.beta, args.weight_clip, args.q_noise) == ("exp", 0.5, 1.0, True)
-    assert (args.num_mmd_samples, args.mmd_kernel, args.spectral_norm) == (4, "gaussian", True)
+@pytest.mark.parametrize("method, changes", [
+    ("bear+sn", {"weighting": "none", "dropout": 0.0, "spectral_norm": True}),
+    ("bear+dropout+sn", {"weighting": "none", "spectral_norm": True}),
+    ("uwac-no-sn", {"spectral_norm": False}),
+    ("uwac-analytic", {}),
+    ("uwac-std", {"weighting": "std", "variance": "mc"}),
+    ("uwac-code", {"weighting": "exp", "beta": 0.5, "weight_clip": 1.0, "num_mmd_samples": 4,
+        "mmd_kernel": "gaussian", "spectral_norm": True, "q_noise": True, "variance": "mc"}),
+])  # fmt: skip
+def test_arguments_of_the_methods(method, changes):
+    (one,) = run.grid(run.Args(methods=(method,), seeds=1, dry_run=True), []).values()
+    assert one.words[0] == "uwac.py"
+    changes = {"env_id": "door-human", "variance": "analytic"} | changes
+    assert tyro.cli(uwac.Args, args=one.words[1:]) == uwac.Args(**changes)
 
 
 def test_policies_are_played_after_every_leg(points, tmp_path, monkeypatch):
@@ -166,14 +172,14 @@ def test_policies_are_played_after_every_leg(points, tmp_path, monkeypatch):
     def in_this_process(command, **_):
         calls.append(Path(command[1]).stem)
         if calls == ["bear", "evaluate"]:
-            return SimpleNamespace(returncode=137)
+            return SimpleNamespace(returncode=-9)
         code = command_line(programs[calls[-1]], " ".join(command[2:]), monkeypatch)
         return SimpleNamespace(returncode=code)
 
     monkeypatch.setattr(run, "subprocess", SimpleNamespace(run=in_this_process))
     args = run.Args(methods=("bear",), legs=4, leg_episodes=2, work=tmp_path)
     name, one = "run", run.checked(["bear.py", *words(bear).split()])
-    with pytest.raises(RuntimeError, match="exit code 137"):
+    with pytest.raises(RuntimeError, match="exit code -9"):
         run.train(name, one, args)
     result = run.train(name, one, args)
     assert calls == ["bear", "evaluate", "evaluate", "bear", "evaluate"]
