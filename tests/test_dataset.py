@@ -100,10 +100,6 @@ def test_no_transition_crosses_episodes(with_timeouts):
         np.testing.assert_array_equal(ours["next_observations"][within], next_obs[within])
 
 
-def test_without_a_step_limit_only_terminals_end_episodes():
-    assert (-transitions(steps(9, [6]), step_limit=-1)["rewards"]).tolist() == [*range(8)]
-
-
 def test_next_observations_make_each_row_a_transition():
     """In any order, as a replay buffer's."""
     rows = np.random.default_rng(0).permutation(20)
