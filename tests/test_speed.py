@@ -1,9 +1,13 @@
-"""benchmark/speed.py: its own numbers, table and file."""
+"""benchmark/speed.py and variance.py: their own numbers, tables and files."""
 
 import json
 
+import pytest
 import speed
 import torch
+import variance
+
+import uwac
 
 
 def timed(version: str, ms: list, group: str = "door-human") -> dict:
@@ -26,7 +30,8 @@ def test_table_by_hand():
 
 def test_rows_of_another_machine_stay_as_they_are(tmp_path, monkeypatch):
     theirs = timed("BEAR", [1.0]) | {"hardware": "another", "threads": 64}
-    (tmp_path / "speed.json").write_text(json.dumps([theirs]))
+    file = tmp_path / "speed.json"
+    file.write_text(json.dumps([theirs]))
     monkeypatch.setattr(torch, "set_num_threads", lambda _: None)
 
     def measure(group, args, about):
@@ -34,8 +39,49 @@ def test_rows_of_another_machine_stay_as_they_are(tmp_path, monkeypatch):
 
     monkeypatch.setattr(speed, "measure", measure)
     speed.main(speed.Args(folder=tmp_path))
-    kept, *ours = json.loads((tmp_path / "speed.json").read_text())
-    assert kept == theirs
-    assert len(ours) == len(speed.VERSIONS) * len(speed.GROUPS)
-    figures = {path.name for path in tmp_path.glob("*.png")}
-    assert figures == {"speed.png", "speed-door-human.png", "speed-hopper-medium.png"}
+    kept, *ours = json.loads(file.read_text())
+    assert kept == theirs and len(ours) == len(speed.VERSIONS) * len(speed.GROUPS)
+    file.write_text("[{")
+    with pytest.raises(ValueError, match="speed.json: damaged, move it away"):
+        speed.main(speed.Args(folder=tmp_path))
+    assert file.read_text() == "[{"
+
+
+@pytest.fixture
+def agent():
+    """Its critics' Q is m2 * (10 + 3 * m1) in every state, under masks m1 and m2 of one unit of each
+    hidden layer. At a rate of 0.5 a mask is 0 or 2, and Var[Q] is 2 * (13^2 + 3^2) - 13^2 = 187."""
+    agent = uwac.Agent(uwac.Args(spectral_norm=False), 39, 28)
+    with torch.no_grad():
+        for parameter in agent.critic.parameters():
+            parameter.zero_()
+        agent.critic.layers[0].bias[..., 0] = 3
+        agent.critic.layers[1].weight[..., 0, 0] = 1
+        agent.critic.layers[1].bias[..., 0] = 10
+        agent.critic.layers[2].weight[..., 0, 0] = 1
+    return agent
+
+
+def test_the_reference_is_the_truth(agent):
+    """By the closed form, which is exact here: its error is that of the many passes."""
+    settings = {"passes": (2, 8), "reference_passes": 4_000, "states": 5, "repetitions": 20}
+    data = [torch.rand(20, 39), torch.rand(20, 28) * 2 - 1]
+    rows = variance.study(variance.Args(**settings), agent, data, 0.5)
+    of_data = [row for row in rows if row["actions"] == "data"]
+    analytic, *passes = (row["rmse"] for row in of_data)
+    assert analytic < 0.1 < min(passes) and len(of_data) == len(rows) / 2 == 5
+
+
+def test_each_row_has_its_own_masks(agent):
+    obs, action = torch.zeros(1, 2_000, 39), torch.zeros(1, 2_000, 28)
+    one_mask = uwac.mc_dropout_variance(agent.critic, obs, action, 0.5, 4)
+    of_rows = variance.row_masks_variance(agent.critic, obs, action, 0.5, 4)
+    assert one_mask.std(-1).max() == 0 and of_rows.std(-1).min() > 50
+    assert of_rows.mean().item() == pytest.approx(187, rel=0.1)
+
+
+def test_errors_by_hand():
+    truth = torch.tensor([[[1.0, 10.0, 100.0]]])
+    found = variance.compare(truth * torch.tensor([1.5, 0.5, 1.0]), truth)
+    assert found["mse"] == pytest.approx(0.5 / 3)
+    assert variance.compare(1 / truth, truth)["log_correlation"] == pytest.approx(-1)
