@@ -33,8 +33,8 @@ def each_test_by_itself():
 
 @pytest.fixture(params=[bear, uwac], ids=["bear", "uwac"])
 def script(request):
-    """A test that takes `script` runs for both. Others run for uwac.py alone: test_project.py finds
-    nearly all of bear.py there letter for letter."""
+    """A test that takes `script` runs for both. Others run for uwac.py alone: test_reduction.py finds
+    most of bear.py there letter for letter."""
     return request.param
 
 
@@ -57,6 +57,19 @@ def command_line(script, words, monkeypatch):
             return 1
         return end.code
     return 0
+
+
+@pytest.fixture
+def refused(monkeypatch, capsys):
+    """A function of a command line: the one line with which uwac.py, or bear.py, refuses it."""
+
+    def error(words, script=uwac):
+        capsys.readouterr()
+        assert command_line(script, words, monkeypatch) == 1
+        (line,) = capsys.readouterr().err.splitlines()
+        return line
+
+    return error
 
 
 def scalars(run):

@@ -18,7 +18,6 @@ Shapes: S = 1 seed, B batch, T passes, H hidden units; "2 layers" are the two hi
 """
 
 import argparse
-import copy
 import json
 import sys
 from collections import defaultdict
@@ -158,10 +157,9 @@ def replaying(draws: dict[torch.Size, list[Tensor]]):
         raise LookupError(f"draws that only the authors make, of shapes {left}")
 
 
-def compare(script, path: Path, own_target_actor=False, **changes) -> dict:
+def compare(script, path: Path, **changes) -> dict:
     """Repeat a file's updates. Returns (relative difference, tolerance) of each metric, at its
-    worst update, and of each network's final weights. `own_target_actor` and `changes` of Args
-    serve to see it fail."""
+    worst update, and of each network's final weights. `changes` of Args serve to see it fail."""
     recorded, settings = read(path)
     parts_off = UWAC_AS_BEAR if script is uwac and settings["algorithm"] == "bear" else {}
     args = script.Args(**(settings["args"] | parts_off | changes))
@@ -170,7 +168,7 @@ def compare(script, path: Path, own_target_actor=False, **changes) -> dict:
         initial = weights(recorded, "init", name)
         for parameter, weight in zip(parameters(agent, name), initial, strict=True):
             parameter.data = weight.clone()  # smaller than it was, which the layers do not mind
-    agent.target_actor = copy.deepcopy(agent.actor) if own_target_actor else agent.actor
+    agent.target_actor = agent.actor
 
     data = [recorded[name] for name in ("obs", "action", "reward", "next_obs", "done")]
     history = []

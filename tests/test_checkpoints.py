@@ -27,14 +27,6 @@ def undisturbed(script):
     return kill_and_resume.left("undisturbed")
 
 
-def refused(monkeypatch, capsys, line):
-    """The one line with which uwac.py refuses a command line."""
-    capsys.readouterr()
-    assert command_line(uwac, line, monkeypatch) == 1
-    (error,) = capsys.readouterr().err.splitlines()
-    return error
-
-
 def test_a_run_stopped_by_ctrl_c_goes_on(script, monkeypatch, capsys):
     """In the second evaluation; the log in TensorBoard is that of one run, too."""
     expected = undisturbed(script)
@@ -59,9 +51,9 @@ def test_killed_half_through_a_file(script):
     assert kill_and_resume.left(RUN) == expected
 
 
-def test_a_longer_run_and_a_finished_one(monkeypatch):
-    """--total-steps raised: the run that was as long from the start, and its time goes on. The
-    same: nothing is done. Lowered: refused."""
+def test_what_may_change():
+    """More updates: the run that was as long from the start, and its time goes on. As many: nothing
+    is done. The file may move, and evaluations may be others."""
     expected = undisturbed(uwac)
     uwac.main(short(uwac, total_steps=3))
     saved = torch.load(CHECKPOINT, weights_only=True)
@@ -72,56 +64,43 @@ def test_a_longer_run_and_a_finished_one(monkeypatch):
     assert 1000 < longer[1]["seconds"] < 1100
     before = CHECKPOINT.read_bytes()
     assert uwac.main(resumed(uwac))["history"] == longer
-    with pytest.raises(ValueError, match="--total-steps 5: run has 6 already"):
-        uwac.main(resumed(uwac, total_steps=5))
     assert CHECKPOINT.read_bytes() == before
-
-
-def test_what_shapes_the_training_stays(monkeypatch, capsys):
-    """Whatever the value, also a default; the rest may change, and counts."""
-    uwac.main(short(uwac, total_steps=3, seed=3, variance="analytic"))
-    for flag in ("--gamma 0.9", "--seed 0", "--variance mc", "--mmd-kernel laplacian"):
-        error = refused(monkeypatch, capsys, f"--resume run --total-steps 6 {flag}")
-        name = flag.split()[0].removeprefix("--").replace("-", "_")
-        assert error.startswith(f"error: --resume run: {name} is ")
+    Path("points.hdf5").rename("moved.hdf5")
     Point.steps = 0
-    args = uwac.main(resumed(uwac, total_steps=6, eval_episodes=3))["args"]
-    assert (Point.steps, args["eval_episodes"], args["seed"]) == (30, 3, 3)
+    changes = {"total_steps": 7, "eval_episodes": 3, "dataset_path": "moved.hdf5"}
+    result = uwac.main(resumed(uwac, **changes))
+    assert (Point.steps, result["data"]["path"]) == (30, "moved.hdf5")
+    assert result["args"] == short(uwac, resume="run", **changes).resolved()
 
 
-def test_data_may_move_but_not_change():
-    """A file that stands elsewhere is taken from there; another one, or a GPU's run, is refused."""
-    uwac.main(short(uwac, total_steps=3))
-    Path("moved.hdf5").write_bytes(Path("points.hdf5").read_bytes())
-    with h5py.File("points.hdf5", "a") as file:
-        file["rewards"][0] += 1
-    with pytest.raises(ValueError, match="--resume run: data is .* and stays so"):
-        uwac.main(resumed(uwac, total_steps=6))
-    args = resumed(uwac, total_steps=6, dataset_path="moved.hdf5")
-    assert uwac.main(args)["data"]["path"] == "moved.hdf5"
-    torch.save(torch.load(CHECKPOINT, weights_only=True) | {"device": "cuda"}, CHECKPOINT)
-    with pytest.raises(ValueError, match="--resume run: device is cuda and stays so"):
-        uwac.main(args)
-
-
-def test_two_processes_do_not_train_one_run(monkeypatch, capsys):
-    uwac.main(short(uwac, total_steps=3))
+def test_what_may_not_change(refused):
+    """Nor may two processes train one run."""
+    uwac.main(short(uwac, total_steps=3, seed=3, variance="analytic"))
     before = {path: path.read_bytes() for path in RUN.iterdir()}
+    Path("other.hdf5").write_bytes(Path("points.hdf5").read_bytes())
+    with h5py.File("other.hdf5", "a") as file:
+        file["rewards"][0] += 1
+    wrong = {"--gamma 0.9": "gamma is 0.99 and stays so", "--seed 0": "seed is 3 and stays so"}
+    wrong |= {"--variance mc": "variance is ", "--mmd-kernel laplacian": "mmd_kernel is gaussian"}
+    wrong |= {"--dataset-path other.hdf5": "data is ", "--total-steps 2": "run has 3 already"}
+    for option, problem in wrong.items():
+        assert problem in refused(f"--resume run --total-steps 6 {option}")
     with FileLock(RUN / "in-use.lock"):
-        error = refused(monkeypatch, capsys, "--resume run --total-steps 6")
-    assert error.startswith("error: ") and "run/in-use.lock" in error
+        assert "run/in-use.lock" in refused("--resume run --total-steps 6")
     assert {path: path.read_bytes() for path in RUN.iterdir()} == before
+    torch.save(torch.load(CHECKPOINT, weights_only=True) | {"device": "cuda"}, CHECKPOINT)
+    assert "device is cuda and stays so" in refused("--resume run --total-steps 6")
 
 
-@pytest.mark.parametrize("name", ["result.tmp", "checkpoint.tmp"])
-def test_a_full_disk(name, monkeypatch, capsys):
+@pytest.mark.parametrize("name, evaluations", [("result.tmp", 1), ("checkpoint.tmp", 2)])
+def test_a_full_disk(name, evaluations, monkeypatch, capsys):
     """In the second evaluation: exit code 1, one message, and the first checkpoint is whole."""
     expected = undisturbed(uwac)
     Point.at_step = {13: lambda: (RUN / name).symlink_to("/dev/full")}
     assert command_line(uwac, words(uwac), monkeypatch) == 1
     error = capsys.readouterr().err
     assert error.endswith("error: [Errno 28] No space left on device\n")
-    assert len(json.loads((RUN / "result.json").read_text())["history"]) == 1 + (name[0] == "c")
+    assert len(json.loads((RUN / "result.json").read_text())["history"]) == evaluations
     (RUN / name).unlink()
     uwac.main(resumed(uwac))
     assert kill_and_resume.left(RUN) == expected
@@ -134,34 +113,30 @@ class Code:
         return os.mkdir, ("executed",)
 
 
-def test_a_damaged_or_malicious_checkpoint(monkeypatch, capsys):
+def test_a_damaged_or_malicious_checkpoint(refused):
     """Missing, cut, of other sizes, with code as the whole file and inside."""
     uwac.main(short(uwac, total_steps=1))
     content = CHECKPOINT.read_bytes()
     saved = torch.load(CHECKPOINT, weights_only=True)
     damaged = [None, b"", content[: len(content) // 2], [1, 2, 3]]
-    damaged += [saved | {"dims": (4, 2)}, Code(), saved | {"history": Code()}]
+    damaged += [Code(), saved | {"history": Code()}, saved | {"dims": (4, 2)}]
     for what in damaged:
-        CHECKPOINT.unlink()
+        CHECKPOINT.unlink(missing_ok=True)
         if isinstance(what, bytes):
             CHECKPOINT.write_bytes(what)
         elif what is not None:
             torch.save(what, CHECKPOINT)
-        error = refused(monkeypatch, capsys, "--resume run --total-steps 2")
+        error = refused("--resume run --total-steps 2")
         assert error.startswith("error: run/checkpoint.pt: no checkpoint of this script"), what
-        if isinstance(what, dict) and what["dims"] == (4, 2):
-            assert "size mismatch for actor.layers.0.weight" in error  # the whole reason
-        CHECKPOINT.touch()
+    assert "size mismatch for actor.layers.0.weight" in error  # the whole reason
     assert not Path("executed").exists()
     torch.save(Code(), CHECKPOINT)
     torch.load(CHECKPOINT, weights_only=False)  # while it does without that protection
     assert Path("executed").exists()
 
 
-@pytest.mark.parametrize("of, other", [(bear, uwac), (uwac, bear)])
-def test_a_run_of_the_other_script(of, other, monkeypatch, capsys):
-    of.main(short(of, total_steps=1))
-    capsys.readouterr()
-    assert command_line(other, "--resume run", monkeypatch) == 1
-    (error,) = capsys.readouterr().err.splitlines()
+@pytest.mark.parametrize("script, other", [(bear, uwac), (uwac, bear)])
+def test_a_run_of_the_other_script(script, other, refused):
+    script.main(short(script, total_steps=1))
+    error = refused("--resume run", other)
     assert error.startswith("error: run/checkpoint.pt: no checkpoint of this script")

@@ -1,43 +1,43 @@
-"""`evaluate` against episodes by hand, in an environment that ends early and at random."""
+"""`evaluate` on episodes that are written down here."""
 
 from types import SimpleNamespace
 
-import gymnasium as gym
 import numpy as np
+import torch
+
+import uwac
+
+# Four environments, for two seeds: in each step their rewards, and which of them end.
+REWARDS = np.array([[1, 2, 3, 4], [10, 20, 30, 40], [100, 200, 300, 400.0]])
+TERMINATED = np.array([[0, 1, 0, 0], [0, 0, 0, 0], [0, 1, 1, 0]], bool)
+TRUNCATED = np.array([[0, 0, 0, 0], [1, 0, 0, 1], [0, 0, 0, 0]], bool)
+RETURNS = [[11, 2], [333, 44]]
 
 
-class Dice(gym.Env):
-    """Each step ends the episode by `terminated` with a chance of 0.2, and so by `truncated`."""
+def test_evaluate_sums_the_rewards_of_whole_episodes():
+    """Of each environment the first one; seeds act in environments of their own. What is drawn is
+    by the seed."""
+    seen, drawn = [], []
 
-    observation_space = gym.spaces.Box(-np.inf, np.inf, (2,))
-    action_space = gym.spaces.Box(-np.inf, np.inf, (2,))
+    def act(obs, num):
+        assert num == 7
+        seen.append(obs)
+        drawn.append(torch.rand(1).item())
+        return obs[..., :2] * np.array([1.0, -1.0])[:, None, None]  # of two agents: (S, E, A)
 
-    def reset(self, seed=None, options=None):
-        super().reset(seed=seed)
-        return self.np_random.normal(size=2), {}
+    def step(actions):
+        steps = len(seen) - 1
+        assert (actions == obs[:, :2] * np.array([[1], [1], [-1], [-1]])).all()
+        return obs, REWARDS[steps], TERMINATED[steps], TRUNCATED[steps], {}
 
-    def step(self, action):
-        terminated, truncated = self.np_random.random(2) < 0.2
-        return self.np_random.normal(size=2), action.sum(), terminated, truncated, {}
-
-
-def test_evaluate_sums_the_rewards_of_whole_episodes(script):
-    """Of two agents, whose actions differ; three episodes each."""
-    own_way = np.array([1.0, 2.0])[:, None, None]  # (S, 1, 1)
-    act = lambda obs, num: obs * own_way + num
+    obs = np.random.default_rng(0).normal(size=(4, 3))
+    seeds = []
+    envs = SimpleNamespace(num_envs=4, step=step)
+    envs.reset = lambda seed: seeds.append(seed) or (obs, {})
     agent = SimpleNamespace(args=SimpleNamespace(num_seeds=2), act=act)
-    envs = gym.vector.SyncVectorEnv([Dice] * 6)
-    found = script.evaluate(agent, envs, [3, 5000], 7)
-    first_seed = np.random.SeedSequence([3, 5000]).generate_state(1).item()
-    expected = np.zeros(6)
-    ways_to_end = set()
-    for i in range(6):
-        env = Dice()
-        obs, _ = env.reset(seed=first_seed + i)
-        ends = [False, False]
-        while not any(ends):
-            obs, reward, *ends, _ = env.step(obs * own_way[i // 3, 0] + 7)
-            expected[i] += reward
-        ways_to_end.add(tuple(map(bool, ends)))
-    assert {(True, False), (False, True)} <= ways_to_end
-    np.testing.assert_allclose(found, expected.reshape(2, 3), rtol=1e-6)
+    for seed in ([3, 5000], [3, 5000], [4, 5000], [3, 6000]):
+        seen.clear()
+        assert uwac.evaluate(agent, envs, seed, 7).tolist() == RETURNS
+        assert all((given == obs.reshape(2, 2, 3)).all() for given in seen) and len(seen) == 3
+    assert seeds[0] == seeds[1] and len(set(seeds)) == 3
+    assert drawn[:3] == drawn[3:6] and len(set(drawn)) == 9
