@@ -1,21 +1,22 @@
 """benchmark/make_dataset.py: sets that replay and say what made them."""
 
-from dataclasses import replace
 from pathlib import Path
 
+import gymnasium as gym
 import h5py
 import make_dataset
 import numpy as np
 import pytest
 import torch
-from conftest import command_line, resumed
+from conftest import Point, command_line, short
 from make_dataset import COLUMNS, Args
 from torch.distributions import Normal, TanhTransform, TransformedDistribution
 from torch.testing import assert_close
 
+import d4rl
 import uwac
 
-DEMO = Path(uwac.__file__).parent / "data" / "door-demo.hdf5"
+DEMO = Path(d4rl.__file__).with_name("door-demo.hdf5")
 SMALL = {"train_steps": 400, "learning_starts": 150, "eval_every": 100, "eval_episodes": 1}
 
 
@@ -25,15 +26,12 @@ def read(path):
         return {name: file[name][()] for name in COLUMNS}, dict(file["metadata"].attrs)
 
 
-def episode_ends(arrays):
-    return np.flatnonzero(arrays["terminals"] | arrays["timeouts"])
-
-
-def replay(arrays, metadata, episodes):
+def replay(arrays, metadata, episodes=2):
     """Every number of the first episodes again, from their seeds and actions alone."""
-    env = make_dataset.make_env(metadata["environment"])
+    env = d4rl.make(make_dataset.task_of(metadata["environment"]))
+    ends = np.flatnonzero(arrays["terminals"] | arrays["timeouts"])
     begin = 0
-    for i, end in enumerate(episode_ends(arrays)[:episodes] + 1):
+    for i, end in enumerate(ends[:episodes] + 1):
         obs, _ = env.reset(seed=int(metadata["seed"]) + i)
         for step in range(begin, end):
             np.testing.assert_array_equal(np.float32(obs), arrays["observations"][step])
@@ -44,63 +42,83 @@ def replay(arrays, metadata, episodes):
 
 
 def test_door_demo_replays():
-    replay(*read(DEMO), 3)
+    replay(*read(DEMO))
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     folder = tmp_path_factory.mktemp("sets")
-    make_dataset.main(Args(env="Hopper-v4", folder=folder, seed=5, steps=301, **SMALL))
+    make_dataset.main(Args(env="hopper", folder=folder, seed=5, steps=301, **SMALL))
     assert torch.get_float32_matmul_precision() == "highest"  # of the roll-outs, as by --policy
     return folder
 
 
-@pytest.mark.parametrize("kind", ["random", "medium", "medium-replay", "expert", "medium-expert"])
-def test_a_training_leaves_d4rls_five_kinds(trained, kind, tmp_path):
-    arrays, metadata = read(trained / f"hopper-{kind}-rebuilt.hdf5")
-    ends = episode_ends(arrays)
-    assert (metadata["environment"], metadata["origin"]) == ("Hopper-v4", "rebuilt")
-    assert metadata["steps"] == len(arrays["rewards"]) == ends[-1] + 1
-    assert kind == "medium-replay" or ends[-1] == 300
-    assert metadata["mean_return"] == pytest.approx(arrays["rewards"].sum() / len(ends), rel=1e-5)
-    assert not (arrays["terminals"] & arrays["timeouts"]).any()
-    replay(arrays, metadata, len(ends))
-    if kind == "expert":  # the same numbers from the policy that the training left
-        policy = str(trained / "training" / "hopper-5" / "hopper-expert.npz")
-        args = Args(policy=(policy,), seed=5, steps=301, out=tmp_path / "again.hdf5")
-        again, _ = read(make_dataset.main(args))
-        assert (again["actions"] == arrays["actions"]).all()
-    if kind == "medium-expert":  # half and half
-        medium, _ = read(trained / "hopper-medium-rebuilt.hdf5")
-        assert (arrays["actions"][:150] == medium["actions"][:150]).all() and 149 in ends
-        assert "hopper-medium, SAC" in metadata["policy"] and "hopper-expert" in metadata["policy"]
+def test_a_training_leaves_d4rls_five_kinds(trained, tmp_path):
+    """Of the medium policy the replay has all steps, medium-expert a half, and the expert's set
+    comes again from the policy that the training left."""
+    sets = {}
+    for kind in ("random", "medium", "expert", "medium-expert", "medium-replay"):
+        arrays, metadata = sets[kind] = read(trained / f"hopper-{kind}-rebuilt.hdf5")
+        ends = np.flatnonzero(arrays["terminals"] | arrays["timeouts"])
+        assert (metadata["environment"], metadata["origin"]) == ("hopper", "rebuilt")
+        assert metadata["steps"] == len(arrays["rewards"]) == ends[-1] + 1
+        mean_return = arrays["rewards"].sum() / len(ends)
+        assert metadata["mean_return"] == pytest.approx(mean_return, rel=1e-5)
+        assert not (arrays["terminals"] & arrays["timeouts"]).any()
+        replay(arrays, metadata, len(ends))
+    state = torch.load(trained / "training/hopper-5/checkpoint.pt", weights_only=True)
+    steps = make_dataset.choose(state["progress"][2])
+    assert sets["medium-replay"][1]["steps"] == steps["medium"]
+    actions = {kind: arrays["actions"] for kind, (arrays, _) in sets.items()}
+    assert (actions["medium-expert"][:150] == actions["medium"][:150]).all()
+    assert "hopper-medium, SAC" in sets["medium-expert"][1]["policy"]
+    expert = str(trained / "training/hopper-5/hopper-expert.npz")
+    args = Args(policy=(expert,), seed=5, steps=301, out=tmp_path / "again.hdf5")
+    assert (read(make_dataset.main(args))[0]["actions"] == actions["expert"]).all()
+
+
+def test_medium_is_near_a_third_of_the_way_and_expert_the_best():
+    """From 0 to 90, so 30: 45 comes after it, and 20 before is nearer."""
+    returns = [0, 5, 20, 45, 90, 60]
+    history = [[100 * i, value] for i, value in enumerate(returns)]
+    assert make_dataset.choose(history) == {"medium": 200, "expert": 400}
+    history[2][1] = 10
+    assert make_dataset.choose(history) == {"medium": 300, "expert": 400}
 
 
 @pytest.mark.parametrize("name", sorted(file.stem for file in make_dataset.POLICIES.glob("*.npz")))
 def test_shipped_policies(name, tmp_path, monkeypatch):
     monkeypatch.setattr(uwac, "DEVICE", "meta")  # as a GPU, which must not be used
-    arrays, _ = read(make_dataset.main(Args(policy=(name,), folder=tmp_path, steps=3000)))
-    score = uwac.normalized_score(name, make_dataset.returns_of(arrays)).mean()
+    arrays, _ = read(make_dataset.main(Args(policy=(name,), folder=tmp_path, steps=2000)))
+    task = name.split("-")[0]
+    score = d4rl.normalized_score(task, make_dataset.returns_of(arrays)).mean()
     assert (30 if "expert" in name else 8) < score < 120
 
 
-def test_policy_of_a_run(tmp_path, script, monkeypatch):
-    """As door-demo is made: samples of its actor in a file of any name, and how it was trained."""
-    sizes = {"total_steps": 2, "batch_size": 8, "eval_episodes": 1, "eval_candidates": 2}
-    script.main(script.Args(env_id="door-demo", run_dir=str(tmp_path / "run"), **sizes))
-    script.main(resumed(script, tmp_path / "run", total_steps=3))
-    words = f"--policy {tmp_path / 'run'} --steps 450 --seed 3 --out {tmp_path / 'other.hdf5'}"
+def test_policy_of_a_run(points, script, monkeypatch):
+    """Samples of its actor in a file of any name, and how it was trained; within bounds at which
+    float32 arithmetic says 0.30000004."""
+    space = gym.spaces.Box(np.float32(-0.9), np.float32(0.3), (2,))
+    monkeypatch.setattr(Point, "action_space", space)
+    with h5py.File("points.hdf5", "a") as file:
+        file["actions"][:] = 0.3
+    script.main(short(script, total_steps=2, actor_lr=9.0, mmd_threshold=0.0))
+    words = "--policy run --steps 12 --seed 3 --out sets/other.hdf5"
+    played = []
+    step = Point.step
+    monkeypatch.setattr(Point, "step", lambda self, a: [played.append(a), step(self, a)][1])
     assert command_line(make_dataset, words, monkeypatch) == 0
-    arrays, metadata = read(tmp_path / "other.hdf5")
-    assert episode_ends(arrays).tolist() == [199, 399, 449]
-    assert words in metadata["command"]
-    assert f"{script.__name__}.py after 3 updates" in metadata["policy"]
-    assert str(tmp_path) not in metadata["policy"]
-    replay(arrays, metadata, 3)
+    assert len(played) >= 12 and all(action in space for action in played)
+    assert max(action.max() for action in played) == space.high[0]
+    arrays, metadata = read("sets/other.hdf5")
+    assert arrays["timeouts"].nonzero()[0].tolist() == [4, 9, 11]
+    assert words in metadata["command"] and metadata["environment"] == "Point-v0"
+    assert f"{script.__name__}.py after 2 updates" in metadata["policy"]
+    assert "points.hdf5" not in metadata["policy"]
 
 
 def test_a_killed_training_goes_on_as_if_it_had_not_been(trained, tmp_path, monkeypatch):
-    args = Args(env="Hopper-v4", seed=5, **SMALL)
+    args = Args(env="hopper", seed=5, **SMALL)
     update, calls = make_dataset.SAC.update, []
 
     def interrupted(self, batch):
@@ -113,15 +131,16 @@ def test_a_killed_training_goes_on_as_if_it_had_not_been(trained, tmp_path, monk
         make_dataset.train(args, tmp_path)
     make_dataset.train(args, tmp_path)
     assert len(calls) < 150 + 251  # not all once more
-    whole = torch.load(trained / "training" / "hopper-5" / "checkpoint.pt", weights_only=True)
-    resumed = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
+    paths = tmp_path / "checkpoint.pt", trained / "training/hopper-5/checkpoint.pt"
+    resumed, whole = (torch.load(path, weights_only=True) for path in paths)
     assert resumed["progress"] == whole["progress"]
     for name in ("agent", "replay", "generator"):
         assert_close(resumed[name], whole[name], rtol=0, atol=0)
 
 
 def test_sac_by_hand():
-    """The densities of its actions by torch's own tanh, and both losses on one batch."""
+    """The densities of its actions by torch's own tanh, both losses on one batch, and targets that
+    follow by tau."""
     agent = make_dataset.SAC(obs_dim=5, action_dim=2)
     for network in (agent.critic, agent.target_critic):
         for parameter in network.parameters():
@@ -144,18 +163,23 @@ def test_sac_by_hand():
         critic_loss = (agent.critic(obs, action) - target).square().mean(-1).sum()
         actor_loss = (alpha * log_prob - agent.critic(obs, new_action).amin(0)).mean()
         alpha_loss = -alpha * (log_prob.mean() - 2)  # the target entropy is -A
+        pairs = zip(agent.target_critic.parameters(), agent.critic.parameters())
+        following = [0.995 * old + 0.005 * new for old, new in pairs]
     losses = []
     agent.minimize = lambda loss, parameters: losses.append(loss.detach())
     torch.manual_seed(1)
     agent.update([obs, action, reward, next_obs, terminal, None])
     assert_close(losses, [critic_loss, actor_loss + alpha_loss])
+    assert_close([*agent.target_critic.parameters()], following)
 
 
-def test_minari(tmp_path, monkeypatch):
+def test_minari(tmp_path, monkeypatch, capsys):
+    """Episodes end to end; of the second one's end there is no word. Without an environment a set
+    is refused."""
     minari = pytest.importorskip("minari")
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "minari"))
     buffers = []
-    for n in (3, 4):  # of the second one's end there is no word
+    for n in (3, 4):
         parts = {"observations": np.random.rand(n + 1, 11), "actions": np.random.rand(n, 3)}
         ends = {"terminations": np.arange(n) == 2, "truncations": np.zeros(n, bool)}
         parts |= {"rewards": np.arange(n) + n, **ends}
@@ -166,50 +190,55 @@ def test_minari(tmp_path, monkeypatch):
     assert arrays["rewards"].tolist() == [3, 4, 5, 4, 5, 6, 7]
     assert (*arrays["terminals"].nonzero()[0], *arrays["timeouts"].nonzero()[0]) == (2, 5, 6)
     assert (arrays["observations"][3:] == np.float32(buffers[1].observations[:-1])).all()
+    spaces = {name: gym.spaces.Box(-9, 9, (n,)) for name, n in
+        (("observation_space", 11), ("action_space", 3))}  # fmt: skip
+    minari.create_dataset_from_buffers("toy/hopper/none-v0", buffers, **spaces)
+    words = f"--minari toy/hopper/none-v0 --folder {tmp_path}"
+    assert command_line(make_dataset, words, monkeypatch) == 1
+    message = "error: --minari toy/hopper/none-v0: cannot be converted (it names no environment)"
+    assert capsys.readouterr().err.splitlines()[-1] == message
 
 
 def test_cloned_set(tmp_path):
     """Half roll-outs of a policy that acts like the demonstrations, then these over and over."""
-    demos = {name: array[:600] for name, array in uwac.read_file(DEMO)[0].items()}
+    demos = {name: array[:600] for name, array in d4rl.read(DEMO).items()}
     with h5py.File(tmp_path / "demos.hdf5", "w") as file:
         file.update(demos)
     settings = {"demos": tmp_path / "demos.hdf5", "steps": 1600, "clone_steps": 300}
-    args = Args(env="AdroitHandDoor-v1", folder=tmp_path, **settings)
-    arrays, metadata = read(make_dataset.main(args))
+    arrays, metadata = read(make_dataset.main(Args(env="door", folder=tmp_path, **settings)))
     for name, array in demos.items():
         expected = np.concatenate([array, array[:199]])
         np.testing.assert_array_equal(arrays[name][800:-1], expected)
     assert "demos.hdf5" in metadata["policy"]
-    replay(arrays, metadata, 4)
+    replay(arrays, metadata)
 
 
 @pytest.mark.parametrize("words, message", [
     ("", "say what to make"),
-    ("--env Hoper-v4", "--env Hoper-v4: not one of Hopper-v4, "),
-    ("--policy hopper-medium walker2d-medium", "made for Hopper-v4 and Walker2d-v4"),
+    ("--policy hopper-medium walker2d-medium", "made for hopper and walker2d"),
     ("--policy nowhere.npz", "neither a run nor a policy; shipped: halfcheetah-expert"),
-    (f"--env Hopper-v4 --demos {DEMO}", "has shape (5000, 39), expected is (5000, 11)"),
-    ("--env Walker2d-v4 --train-steps 10", "checkpoint.pt: not a checkpoint"),
+    ("--policy training", "training: not a run's folder"),
+    (f"--env hopper --demos {DEMO}", "must be numbers of shape (5000, 11), not float32 of shape"),
+    ("--env walker2d --train-steps 10", "checkpoint.pt: not a checkpoint"),
+    ("--policy hopper-random --out walker2d-medium-rebuilt.hdf5", "exists: give --force"),
+    ("--policy hopper-random --force --out training", "training exists"),
+    ("--policy hopper-medium hopper-expert --steps 1", "a step for each policy"),
 ])  # fmt: skip
 def test_bad_input_is_one_line_and_leaves_nothing(words, message, tmp_path, monkeypatch, capsys):
-    (tmp_path / "training" / "walker2d-0").mkdir(parents=True)
-    (tmp_path / "training" / "walker2d-0" / "checkpoint.pt").touch()
-    before = sorted(tmp_path.rglob("*"))
     monkeypatch.chdir(tmp_path)
-    assert command_line(make_dataset, f"{words} --folder .", monkeypatch) == 2
+    for file in ("training/walker2d-0/checkpoint.pt", "walker2d-medium-rebuilt.hdf5"):
+        Path(file).parent.mkdir(parents=True, exist_ok=True)
+        Path(file).touch()
+    before = sorted(tmp_path.rglob("*"))
+    assert command_line(make_dataset, f"{words} --folder .", monkeypatch) == 1
     line = capsys.readouterr().err.splitlines()[-1]
-    assert line.startswith("error: ")
-    assert message in line
+    assert line.startswith("error: ") and message in line
     assert sorted(tmp_path.rglob("*")) == before
+    assert Path("walker2d-medium-rebuilt.hdf5").stat().st_size == 0
 
 
-def test_a_set_is_replaced_only_with_force(tmp_path, capsys):
-    args = Args(policy=("hopper-random",), folder=tmp_path, steps=40)
-    path = make_dataset.main(args)
-    before = path.read_bytes()
-    assert "40 steps, 0.0 MB, mean return" in capsys.readouterr().out
-    with pytest.raises(uwac.InputError, match=f"{path} exists: give --force"):
-        make_dataset.main(replace(args, steps=20))
-    assert path.read_bytes() == before
-    make_dataset.main(replace(args, steps=20, force=True))
-    assert len(read(path)[0]["rewards"]) == 20
+def test_a_set_is_replaced_with_force(tmp_path, capsys):
+    path = tmp_path / "hopper-random-rebuilt.hdf5"
+    path.touch()
+    args = Args(policy=("hopper-random",), folder=tmp_path, steps=20, force=True)
+    assert make_dataset.main(args) == path and len(read(path)[0]["rewards"]) == 20
