@@ -41,8 +41,9 @@ def test_the_table_of_tasks():
         _, _, *returns = d4rl.TASKS[task.split("-")[0]]
         assert returns == [float(row["ref_min"]), float(row["ref_max"])]
         returns = np.array(returns)
-        assert d4rl.normalized_score(task, returns) == pytest.approx([0, 100])
-        assert d4rl.get_normalized_score(task.removesuffix("-v0"), returns) == pytest.approx([0, 1])
+        for name in (task, task.removesuffix("-v0")):
+            assert d4rl.normalized_score(name, returns) == pytest.approx([0, 100])
+            assert d4rl.get_normalized_score(name, returns) == pytest.approx([0, 1])
     assert d4rl.normalized_score("Pendulum-v1", -7.0) == -7
     with pytest.raises(KeyError):
         d4rl.get_normalized_score("Pendulum-v1", -7.0)
