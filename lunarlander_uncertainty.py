@@ -260,7 +260,7 @@ def normalized(obs: np.ndarray, obs_rms: RunningMeanStd) -> Tensor:
 @torch.no_grad()
 def td_lambda_returns(value: MLP, steps: dict, gamma=0.999, lmbda=0.98) -> Tensor:
     """TD(lambda) returns, in hundreds: (T, E). V(s') stands for what follows the end of an episode
-    or of the steps, and 0 for what follows a termination. With AWR's gamma, 0.99, it only hovers."""
+    or of the steps, and 0 for what follows a termination. With AWR's gamma, 0.99, it hovers."""
     next_value = value(steps["next_obs"]).squeeze(-1)
     returns = torch.empty_like(next_value)
     next_return = next_value[-1]
@@ -274,7 +274,7 @@ def td_lambda_returns(value: MLP, steps: dict, gamma=0.999, lmbda=0.98) -> Tenso
 
 def awr_update(actor: MLP, value: MLP, optimizer, steps: dict[str, Tensor]) -> None:
     """Advantage-weighted regression (Peng et al., 2019) on steps (T, E, ...). Batch size and limit
-    of the weights are those of its authors' code for LunarLander; all else is ours."""
+    of the weights are its code's for LunarLander. Adam, batch counts and temperature are ours."""
 
     def minimize(loss: Tensor) -> None:
         optimizer.zero_grad()
@@ -333,9 +333,9 @@ def train_expert(args: Args) -> dict[str, np.ndarray]:
 
 
 def cut(expert: dict[str, np.ndarray], clip: str) -> tuple[dict, np.ndarray, np.ndarray]:
-    """Transitions with neither a removed state nor a removed next state: arrays (n, ...) of those
-    to train on, states (n, D) of those of two environments, which are held out. And all removed
-    states (n, D). Raises ValueError where one of the three is empty."""
+    """Transitions to train on, arrays (n, ...), whose state and next state are not removed. States
+    (n, D) of such transitions in two environments, which are held out. Removed states (n, D).
+    Raises ValueError where one of the three is empty."""
     states = np.stack([expert["obs"], expert["next_obs"]])  # (2, T, E, D)
     is_removed = states[..., 0] < 0.1 if clip == "left" else states[..., 1] > 0.8  # (2, T, E)
     is_kept = ~is_removed.any(0)  # (T, E)
@@ -343,12 +343,12 @@ def cut(expert: dict[str, np.ndarray], clip: str) -> tuple[dict, np.ndarray, np.
     held_out = expert["obs"][:, :2][is_kept[:, :2]]
     removed = expert["obs"][is_removed[0]]
     if 0 in (len(known["obs"]), len(held_out), len(removed)):
-        raise ValueError(f"--clip {clip}: the expert was on one side of it only; train it longer")
+        raise ValueError(f"--clip {clip}: no states on one side of it; raise --expert-iterations")
     return known, held_out, removed
 
 
 def draw(clip: str, obs: np.ndarray, sky: list[np.ndarray], variances: list[Tensor]) -> Figure:
-    """Training states (n, D); log10 Var[Q] over the sky, and at kept and at removed states (S, n)."""
+    """Training states (n, D); log10 Var[Q] over the sky, and at kept and removed states (S, n)."""
     figure = Figure(figsize=(12, 4), layout="constrained")
     data, variance, histogram = figure.subplots(1, 3)
     *_, counts = data.hist2d(obs[:, 0], obs[:, 1], 50, range=SKY, norm="log")

@@ -67,12 +67,11 @@ def test_update_by_hand(monkeypatch):
 
 
 def test_td_lambda_returns_by_hand():
-    """Of three environments one goes on, one terminates at step 1, one runs out of time there."""
     next_value = torch.tensor([[8.0], [16], [32]]).expand(3, 3)
     steps = {"next_obs": next_value.unsqueeze(-1), "reward": 12.5 * next_value}
     steps["done"] = torch.tensor([[0, 0, 0], [0, 1, 0], [0, 0, 0]])
     steps["ended"] = torch.tensor([[0, 0, 0], [0, 1, 1], [0, 0, 0]]) == 1
-    # Last: 4 + 0.5 * 32. Before: 2 + 0.5 * (0.5 * 16 + 0.5 * 20), 2 and 2 + 0.5 * 16. First alike.
+    # Last: 4 + 0.5 * 32. Before: 2 + 0.5 * (0.5 * 16 + 0.5 * 20); 2, terminated; 2 + 0.5 * 16, cut.
     expected = torch.tensor([[5.75, 3.5, 5.5], [11, 2, 10], [20, 20, 20]])
     assert torch.equal(lunar.td_lambda_returns(lambda x: x, steps, 0.5, 0.5), expected)
 
@@ -146,7 +145,7 @@ def test_whole_run(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setattr(lunar.gym, "make_vec", partial(lunar.gym.make_vec, max_episode_steps=80))
     learned, awr_update = [], lunar.awr_update
-    monkeypatch.setattr(lunar, "awr_update", lambda *a: learned.append(a[3]) or awr_update(*a))
+    monkeypatch.setattr(lunar, "awr_update", lambda *a: learned.append(a) or awr_update(*a))
     args = replace(TINY, run_dir="~/run", expert_iterations=9)
     result = lunar.main(args)
     run = tmp_path / "run"
@@ -158,7 +157,8 @@ def test_whole_run(tmp_path, monkeypatch, capsys):
     assert ((abs(expert["reward"]) == 100) == expert["done"]).all()  # a crash or a landing
     for name in ("obs", "next_obs"):  # it learned from the newest, normalized by all
         normalized = (expert[name][-1024:] - obs.mean((0, 1))) / (obs.std((0, 1)) + 1e-3)
-        np.testing.assert_allclose(learned[-1][name], normalized, 1e-3, 1e-3)
+        np.testing.assert_allclose(learned[-1][3][name], normalized, 1e-3, 1e-3)
+    assert [group["lr"] for group in learned[-1][2].param_groups] == [0, 0]  # in the end
     assert command_line(lunar, "--run-dir ~/run", monkeypatch) == 1
     assert capsys.readouterr().err.endswith(f"error: --run-dir {run} exists: choose another\n")
     for seed in (0, 1):
