@@ -24,59 +24,42 @@ def test_table_by_hand():
     assert bear.startswith(start)
     assert " 1.50 (1.00 to 2.00) | 1.00 (1.00 to 1.00) |" in analytic
     assert literal.endswith("| 275.00 (150.00 to 400.00) | 150.00 (100.00 to 200.00) |")
-    single = timed("BEAR", [2.0]), timed("UWAC analytic", [3.0])
-    assert speed.table(single).endswith("| 7 | 3.00 | 3.00 | 1.50 | 1.00 |")  # no range
 
 
 def test_rows_of_another_machine_stay_as_they_are(tmp_path, monkeypatch):
     theirs = timed("BEAR", [1.0]) | {"hardware": "another", "threads": 64}
     file = tmp_path / "speed.json"
     file.write_text(json.dumps([theirs]))
-    monkeypatch.setattr(torch, "set_num_threads", lambda _: None)
-
-    def measure(group, args, about):
-        return [timed(version, [2.0], group) | about for version in speed.VERSIONS]
-
-    monkeypatch.setattr(speed, "measure", measure)
-    speed.main(speed.Args(folder=tmp_path))
-    kept, *ours = json.loads(file.read_text())
-    assert kept == theirs and len(ours) == len(speed.VERSIONS) * len(speed.GROUPS)
+    rows_of = lambda group, _, about: [timed(name, [2.0], group) | about for name in speed.VERSIONS]
+    monkeypatch.setattr(speed, "measure", rows_of)
+    speed.main(speed.Args(folder=tmp_path, threads=1))
+    kept, *rows = json.loads(file.read_text())
+    assert kept == theirs and len(rows) == len(speed.VERSIONS) * len(speed.GROUPS)
     file.write_text("[{")
     with pytest.raises(ValueError, match="speed.json: damaged, move it away"):
-        speed.main(speed.Args(folder=tmp_path))
+        speed.main(speed.Args(folder=tmp_path, threads=1))
     assert file.read_text() == "[{"
 
 
-@pytest.fixture
-def agent():
-    """Its critics' Q is m2 * (10 + 3 * m1) in every state, under masks m1 and m2 of one unit of each
-    hidden layer. At a rate of 0.5 a mask is 0 or 2, and Var[Q] is 2 * (13^2 + 3^2) - 13^2 = 187."""
+def test_estimates_of_a_known_variance():
+    """Q is m2 * (10 + 3 * m1) in every state, under masks m1 and m2 of one unit of each hidden
+    layer. At a rate of 0.5 a mask is 0 or 2, and Var[Q] is 2 * (13^2 + 3^2) - 13^2 = 187. The
+    closed form is exact here, so its error is that of the reference. Masks are of each row."""
     agent = uwac.Agent(uwac.Args(spectral_norm=False), 39, 28)
     with torch.no_grad():
         for parameter in agent.critic.parameters():
             parameter.zero_()
-        agent.critic.layers[0].bias[..., 0] = 3
-        agent.critic.layers[1].weight[..., 0, 0] = 1
-        agent.critic.layers[1].bias[..., 0] = 10
-        agent.critic.layers[2].weight[..., 0, 0] = 1
-    return agent
-
-
-def test_the_reference_is_the_truth(agent):
-    """By the closed form, which is exact here: its error is that of the many passes."""
+        for layer, bias in zip(agent.critic.layers, (3, 10, 0)):
+            layer.bias[..., 0] = bias
+            layer.weight[..., 0, 0] = float(layer is not agent.critic.layers[0])
     settings = {"passes": (2, 8), "reference_passes": 4_000, "states": 5, "repetitions": 20}
-    data = [torch.rand(20, 39), torch.rand(20, 28) * 2 - 1]
+    data = [torch.rand(2_000, 39), torch.rand(2_000, 28) * 2 - 1]
     rows = variance.study(variance.Args(**settings), agent, data, 0.5)
-    of_data = [row for row in rows if row["actions"] == "data"]
-    analytic, *passes = (row["rmse"] for row in of_data)
-    assert analytic < 0.1 < min(passes) and len(of_data) == len(rows) / 2 == 5
-
-
-def test_each_row_has_its_own_masks(agent):
-    obs, action = torch.zeros(1, 2_000, 39), torch.zeros(1, 2_000, 28)
-    one_mask = uwac.mc_dropout_variance(agent.critic, obs, action, 0.5, 4)
-    of_rows = variance.row_masks_variance(agent.critic, obs, action, 0.5, 4)
-    assert one_mask.std(-1).max() == 0 and of_rows.std(-1).min() > 50
+    analytic, *of_passes = (row["rmse"] for row in rows if row["actions"] == "data")
+    assert analytic < 0.1 < min(of_passes) and len(of_passes) == 4
+    inputs = agent.critic, data[0][None], data[1][None], 0.5, 4
+    of_rows = variance.row_masks_variance(*inputs)
+    assert uwac.mc_dropout_variance(*inputs).std(-1).max() == 0 and of_rows.std(-1).min() > 50
     assert of_rows.mean().item() == pytest.approx(187, rel=0.1)
 
 
