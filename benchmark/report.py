@@ -58,9 +58,9 @@ of wall time are a seed's.""",
     "beside": """**Beside others.** The paper's Tables 1 and 2, reruns that others published
 (`benchmark/paper/reruns.csv`), and ours of one sample: of the actor, of behaviour cloning by its
 network ("BC", bc.py), and of the runs' own VAE ("VAE").""",
-    "aggregates": """**Over tasks**, of one sample of the actor: interquartile mean (IQM), and from
-three seeds on the probability that a seed scores more than one of BEAR's (Agarwal et al., 2021),
-with 95% intervals from 2,000 bootstrap samples of each task's seeds, where it has several.""",
+    "aggregates": """**Over tasks**, of one sample of the actor, where a method and BEAR have three
+seeds: interquartile mean (IQM), and the probability that a seed scores more than one of BEAR's
+(Agarwal et al., 2021), with 95% intervals from 2,000 bootstrap samples of each task's seeds.""",
     "policies": """**Policies.** The error is the standard error over agents, or over the episodes
 of a single agent.""",
 }
@@ -212,19 +212,17 @@ def probability_of_improvement(*scores: np.ndarray) -> float:
 
 
 def interval(name: str, statistic, scores: list[np.ndarray]) -> dict[str, float]:
-    """The statistic, and the bounds of its interval where every task has two seeds or more."""
-    found = {name: statistic(*scores), f"{name} low": np.nan, f"{name} high": np.nan}
-    if min(map(len, scores)) > 1:
-        settings = {"vectorized": False, "method": "percentile", "n_resamples": 2000, "rng": 0}
-        bounds = bootstrap(scores, statistic, **settings).confidence_interval
-        found |= {f"{name} low": bounds.low, f"{name} high": bounds.high}
-    return found
+    """The statistic, and the bounds of its interval."""
+    settings = {"vectorized": False, "method": "percentile", "n_resamples": 2000, "rng": 0}
+    bounds = bootstrap(scores, statistic, **settings).confidence_interval
+    return {name: statistic(*scores), f"{name} low": bounds.low, f"{name} high": bounds.high}
 
 
 def aggregate_table(agents: pd.DataFrame) -> pd.DataFrame:
-    """Every method and BEAR, over the data sets that have both under the same protocol."""
-    samples = agents["sample"].dropna()  # old files have none
-    scores = samples.groupby(METHOD, sort=False).agg(np.array).unstack(sort=False)
+    """Every method and BEAR, over the data sets that have both under the same protocol, with three
+    seeds or more."""
+    samples = agents["sample"].dropna().groupby(METHOD, sort=False)  # old files have none
+    scores = samples.agg(np.array)[samples.size() >= 3].unstack(sort=False)
     rows = []
     for method in scores.columns.difference(["BEAR"], sort=False) if "BEAR" in scores else ():
         for protocol, both in scores[["BEAR", method]].dropna().groupby("protocol", sort=False):
@@ -233,8 +231,7 @@ def aggregate_table(agents: pd.DataFrame) -> pd.DataFrame:
             row["seeds of each"] = min(map(len, ours + theirs))
             row |= interval("IQM", interquartile_mean, ours)
             row |= interval("BEAR's IQM", interquartile_mean, theirs)
-            if row["seeds of each"] >= 3:
-                row |= interval("P(improvement)", probability_of_improvement, ours + theirs)
+            row |= interval("P(improvement)", probability_of_improvement, ours + theirs)
             rows.append(row)
     return pd.DataFrame(rows)
 
