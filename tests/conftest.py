@@ -38,14 +38,6 @@ def script(request):
     return request.param
 
 
-@pytest.fixture
-def authors():
-    """Inputs, weights and outputs of the authors' code, for 32 states and actions of door-human
-    (D = 39, A = 28); matrices of weights are (out, in)."""
-    arrays = np.load(ROOT / "tests" / "golden" / "ml_uwac.npz")
-    return {name: torch.tensor(array) for name, array in arrays.items()}
-
-
 def command_line(script, words, monkeypatch):
     """The script as __main__ in this process, which saves the imports; returns its exit code."""
     monkeypatch.setattr(sys, "argv", [script.__file__, *words.split()])

@@ -7,7 +7,6 @@ A run is killed at a random one of its updates or of its evaluations' steps, or 
 its files. Exits with 1 if a run differs.
 """
 
-import argparse
 import dataclasses
 import hashlib
 import json
@@ -24,14 +23,15 @@ if __name__ == "__main__":
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import torch
+import tyro
 from gymnasium.vector import SyncVectorEnv
 
 import bear
 import uwac
 
-SETTINGS = {"env_id": "door-demo", "total_steps": 24, "eval_every": 6}
+SETTINGS = {"env_id": "door-demo", "total_steps": 24, "eval_every": 6, "log_every": 2}
 SETTINGS |= {"eval_episodes": 1, "eval_candidates": 3, "batch_size": 8, "warmup_steps": 12}
-SETTINGS |= {"num_candidates": 2, "num_mmd_samples": 2, "log_every": 2}
+SETTINGS |= {"num_candidates": 2, "num_mmd_samples": 2}
 
 
 def places(script):
@@ -61,18 +61,18 @@ def die_in(owner, method, count):
 def go(script, settings, place=None):
     """Start the run, or go on with it, in a process that is killed at a place, (owner, method,
     count). Returns its exit code."""
-    run = settings["run_dir"]
+    run = Path(settings["run_dir"])
 
     def child():
         sys.stdout = sys.stderr = open(os.devnull, "w")
         if place:
             die_in(*place)
-        if os.path.exists(f"{run}/checkpoint.pt"):
+        if (run / "checkpoint.pt").exists():
             agent, _ = script.load_checkpoint(run)
-            script.main(dataclasses.replace(agent.args, resume=run))
+            script.main(dataclasses.replace(agent.args, resume=str(run)))
         else:
-            if os.path.exists(run):  # killed before its first checkpoint was whole
-                os.rename(run, f"{run}-aside")
+            if run.exists():  # killed before its first checkpoint was whole
+                run.rename(f"{run}-aside")
             script.main(script.Args(**settings))
 
     process = multiprocessing.get_context("fork").Process(target=child)
@@ -82,12 +82,12 @@ def go(script, settings, place=None):
 
 
 def left(run):
-    """What a run leaves, but for times and its own place, as text, with checksums of tensors."""
-    run = Path(run)
-    result = json.loads((run / "result.json").read_text())
-    checkpoint = torch.load(run / "checkpoint.pt", weights_only=True)
+    """What a run leaves, but for times, commit and its own place, as text, with checksums of
+    tensors."""
+    result = json.loads(Path(run, "result.json").read_text())
+    checkpoint = torch.load(Path(run, "checkpoint.pt"), weights_only=True)
     for part in (result, checkpoint):
-        del part["args"]["run_dir"], part["args"]["resume"]
+        del part["args"]["run_dir"], part["args"]["resume"], part["commit"]
         for row in part["history"]:
             del row["seconds"]
 
@@ -97,20 +97,17 @@ def left(run):
     return json.dumps([result, checkpoint], default=checksum)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
-    parser.add_argument("--kills", type=int, default=20, help="for each script")
-    parser.add_argument("--seed", type=int, default=0)
-    args = parser.parse_args()
+def main(kills: int = 20, seed: int = 0):
+    """Of each script."""
     torch.set_num_threads(1)  # the sums depend on the threads
-    rng = random.Random(args.seed)
+    rng = random.Random(seed)
     same = 0
     for script, extra in ((bear, {}), (uwac, {"passes": 2})):
         with tempfile.TemporaryDirectory() as top:
             settings = SETTINGS | extra | {"run_dir": f"{top}/undisturbed"}
             assert go(script, settings) == 0
             expected = left(settings["run_dir"])
-            for n in range(args.kills):
+            for n in range(kills):
                 owner, method, calls = places(script)[n % 4]
                 count = rng.randint(1, calls)
                 settings["run_dir"] = f"{top}/{n}"
@@ -120,9 +117,9 @@ def main():
                 same += agrees
                 verdict = "the same bits" if agrees else "DIFFERS"
                 print(f"{script.__name__} killed in {method} {count}: {verdict}", flush=True)
-    print(f"{same} of {2 * args.kills} ended as the undisturbed run")
-    return same != 2 * args.kills
+    print(f"{same} of {2 * kills} ended as the undisturbed run")
+    return same != 2 * kills
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(tyro.cli(main))

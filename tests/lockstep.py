@@ -14,21 +14,20 @@ without dropout, and the weight stands outside the square. Three things of their
 backup's candidates come from the current actor, not from a target actor, the target critics have
 initial weights of their own, and each row has a dropout mask of its own.
 
-Shapes: S = 1 seed, B batch, T passes, H hidden units; "2 layers" are the two hidden ones.
+Shapes: S seeds, one of each file, B batch, T passes, H hidden units; "2 layers" are the hidden ones.
 """
 
-import argparse
 import json
 import sys
 from collections import defaultdict
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
 
 import numpy as np
 import torch
+import tyro
 from torch import Tensor, nn
 from torch.nn.utils import parameters_to_vector
 
@@ -67,127 +66,109 @@ def parameters(agent: nn.Module, network: str) -> list[Tensor]:
     return list(agent.get_submodule(network).parameters())
 
 
-def weights(recorded: dict[str, Tensor], when: str, network: str) -> list[Tensor]:
+def weights(recordings: list[dict], when: str, network: str) -> list[Tensor]:
     """What `parameters` are before (`when` is init) or after (final) the recorded updates."""
     if network == "log_alpha":
-        return [recorded[f"{when}_log_alpha"]]
-    names = NETWORKS[network]
+        return [torch.cat([recorded[f"{when}_log_alpha"] for recorded in recordings])]
     tensors = []
-    for layer in range(3):
-        weight = torch.stack([recorded[f"{when}_{name}_w{layer}"] for name in names])
-        bias = torch.stack([recorded[f"{when}_{name}_b{layer}"] for name in names])
-        tensors += [weight, bias.unsqueeze(1)]
-    if len(names) == 2:
-        tensors = [tensor.unsqueeze(1) for tensor in tensors]
+    for layer in ("w0", "b0", "w1", "b1", "w2", "b2"):
+        of_networks = []
+        for name in NETWORKS[network]:
+            of_seeds = [recorded[f"{when}_{name}_{layer}"] for recorded in recordings]
+            of_networks.append(torch.stack(of_seeds))
+        stacked = torch.stack(of_networks) if len(of_networks) == 2 else of_networks[0]
+        tensors.append(stacked.unsqueeze(-2) if layer.startswith("b") else stacked)
     return tensors
 
 
-def draws_of(recorded: dict[str, Tensor], u: int) -> dict[torch.Size, list[Tensor]]:
+def draws_of(recordings: list[dict], u: int) -> dict[torch.Size, list[Tensor]]:
     """Random numbers of update u by the shape in which the scripts draw them, in their order."""
     draws = defaultdict(list)
-    index = recorded["index"][u].unsqueeze(0)  # (S, B)
-    draws[index.shape].append(index)
+
+    def add(name: str, dim: int, change=lambda x: x) -> None:
+        x = change(torch.stack([recorded[name][u] for recorded in recordings], dim))
+        draws[x.shape].append(x)
+
+    add("index", 0, lambda x: x + len(recordings[0]["obs"]) * torch.arange(len(x))[:, None])
     for name in ("noise_vae", "noise_candidates", "noise_actor", "noise_decode"):
-        noise = recorded[name][u].unsqueeze(0)  # (S, B, ...)
-        draws[noise.shape].append(noise)
-    if "mask_critic" not in recorded:
-        return draws
-    for layer in range(2):  # the critics' regression
-        mask = recorded["mask_critic"][u][:, layer].unsqueeze(1)  # (2, S, B, H)
-        draws[mask.shape].append(mask.float())
-    for name in ("mask_target", "mask_policy"):  # the variances
-        masks = recorded[name][u].permute(3, 1, 0, 2, 4).flatten(2, 3)  # (T, 2 layers, 2B, H)
-        draws[masks.shape].append(masks.float())  # a mask's 0 is below p, and its 1 is not
+        add(name, 0)  # (S, B, ...)
+    if "mask_critic" in recordings[0]:  # a mask's 0 is below p, and its 1 is not
+        for layer in range(2):  # the critics' regression: (2, S, B, H)
+            add("mask_critic", 2, lambda x, layer=layer: x[:, layer].float())
+        for name in ("mask_target", "mask_policy"):  # the variances: (T, 2 layers, 2SB, H)
+            add(name, 2, lambda x: x.permute(4, 1, 0, 2, 3, 5).flatten(2, 4).float())
     return draws
 
 
 def row_by_row(critic, obs: Tensor, action: Tensor, p: float, T: int) -> Tensor:
-    """uwac.py's variance, which has one mask for all rows, with masks of its own for each of the
-    rows (1, B, ...), as the authors' has: each is taken for another seed's."""
-    B = obs.shape[1]
+    """uwac.py's variance, which has one mask for all rows, with masks of its own for each row, as
+    the authors' has: each row (S, B, ...) is taken for another seed's."""
+    S, B, _ = obs.shape
     layers = []
     for layer in critic.layers:
-        repeated = uwac.StackedLinear((2, B), *layer.weight.shape[-2:])
-        repeated.weight.data = layer.weight.repeat(1, B, 1, 1)
-        repeated.bias.data = layer.bias.repeat(1, B, 1, 1)
+        repeated = uwac.StackedLinear((2, S * B), *layer.weight.shape[-2:])
+        repeated.weight.data = layer.weight.repeat_interleave(B, dim=1)
+        repeated.bias.data = layer.bias.repeat_interleave(B, dim=1)
         layers.append(repeated)
-    seeds = SimpleNamespace(layers=layers), obs.transpose(0, 1), action.transpose(0, 1)
-    return MC_DROPOUT_VARIANCE(*seeds, p, T).mT
-
-
-@contextmanager
-def drawing(source):
-    """Torch's random numbers are source(torch.rand, .randn or .randint up to a number, shape)."""
-    rand, randn, randint = torch.rand, torch.randn, torch.randint
-
-    def uniform(*shape, **_) -> Tensor:
-        return source(rand, torch.Size(shape))
-
-    def normal(*shape, **_) -> Tensor:
-        return source(randn, torch.Size(shape))
-
-    def normal_like(x: Tensor) -> Tensor:
-        return source(randn, x.shape)
-
-    def integers(high: int, shape: tuple[int, ...], **_) -> Tensor:
-        return source(partial(randint, high), torch.Size(shape))
-
-    def dropout(x: Tensor, p: float) -> Tensor:
-        return x * (source(rand, x.shape) >= p) / (1 - p) if p > 0 else x
-
-    replaced = {"rand": uniform, "randn": normal, "randn_like": normal_like, "randint": integers}
-    noise = mock.patch.multiple(torch, **replaced)
-    with noise, mock.patch("torch.nn.functional.dropout", dropout):
-        yield
+    rows = (x.flatten(0, 1).unsqueeze(1) for x in (obs, action))
+    return MC_DROPOUT_VARIANCE(SimpleNamespace(layers=layers), *rows, p, T).view(2, S, B)
 
 
 @contextmanager
 def replaying(draws: dict[torch.Size, list[Tensor]]):
     """Torch draws these numbers, in any order of shapes, and must draw each of them once."""
 
-    def draw(_, shape: torch.Size) -> Tensor:
-        if not draws[shape]:
-            raise LookupError(f"a draw of shape {tuple(shape)}, which the authors do not make")
-        return draws[shape].pop(0)
+    def draw(*shape: int, **_) -> Tensor:
+        if not draws[torch.Size(shape)]:
+            raise LookupError(f"a draw of shape {shape}, which the authors do not make")
+        return draws[torch.Size(shape)].pop(0)
 
-    with drawing(draw):
+    def dropout(x: Tensor, p: float) -> Tensor:
+        return x * (draw(*x.shape) >= p) / (1 - p) if p > 0 else x
+
+    replaced = {"rand": draw, "randn": draw, "randn_like": lambda x: draw(*x.shape)}
+    replaced["randint"] = lambda high, shape, **_: draw(*shape)
+    noise = mock.patch.multiple(torch, **replaced)
+    with noise, mock.patch("torch.nn.functional.dropout", dropout):
         yield
     left = [tuple(shape) for shape, tensors in draws.items() if tensors]
     if left:
         raise LookupError(f"draws that only the authors make, of shapes {left}")
 
 
-def compare(script, path: Path, **changes) -> dict:
-    """Repeat a file's updates. Returns (relative difference, tolerance) of each metric, at its
-    worst update, and of each network's final weights. `changes` of Args serve to see it fail."""
-    recorded, settings = read(path)
+def compare(script, *paths: Path, **changes) -> dict:
+    """Repeat the updates of a file, or those of several side by side, each as one of the seeds.
+    Returns (relative difference, tolerance) of each metric, at its worst update, and of each
+    network's final weights. `changes` of Args serve to see it fail."""
+    recordings, (settings, *_) = zip(*map(read, paths))
     parts_off = UWAC_AS_BEAR if script is uwac and settings["algorithm"] == "bear" else {}
-    args = script.Args(**(settings["args"] | parts_off | changes))
-    agent = script.Agent(args, settings["obs_dim"], settings["action_dim"])
+    args = settings["args"] | parts_off | {"num_seeds": len(paths)} | changes
+    agent = script.Agent(script.Args(**args), settings["obs_dim"], settings["action_dim"])
     for name in NETWORKS:
-        initial = weights(recorded, "init", name)
+        initial = weights(recordings, "init", name)
         for parameter, weight in zip(parameters(agent, name), initial, strict=True):
             parameter.data = weight.clone()  # smaller than it was, which the layers do not mind
     agent.target_actor = agent.actor
 
-    data = [recorded[name] for name in ("obs", "action", "reward", "next_obs", "done")]
+    names = ("obs", "action", "reward", "next_obs", "done")
+    data = [torch.cat([recorded[name] for recorded in recordings]) for name in names]
     history = []
     for u in range(settings["updates"]):
         rows = mock.patch.object(uwac, "mc_dropout_variance", row_by_row)
-        with rows, replaying(draws_of(recorded, u)):
-            history.append(script.update(agent, data, u + 1, args))
+        with rows, replaying(draws_of(recordings, u)):
+            history.append(script.update(agent, data, u + 1, agent.args))
 
     differences = {}
     for name in history[0]:
-        if f"result_{name}" in recorded:
-            ours = torch.cat([metrics[name] for metrics in history])
-            theirs = recorded[f"result_{name}"]
+        if f"result_{name}" in recordings[0]:
+            ours = torch.stack([metrics[name] for metrics in history], dim=1)  # (S, updates)
+            theirs = torch.stack([recorded[f"result_{name}"] for recorded in recordings])
             difference = ((ours - theirs) / theirs).abs().max()
             differences[name] = difference.item(), METRIC_TOLERANCE
     for name in NETWORKS:
         ours = parameters_to_vector(parameters(agent, name))
-        theirs = parameters_to_vector(weights(recorded, "final", name))
-        origin = parameters_to_vector(weights(recorded, "init", name))
+        theirs = parameters_to_vector(weights(recordings, "final", name))
+        origin = parameters_to_vector(weights(recordings, "init", name))
         difference = (ours - theirs).norm() / (theirs - origin).norm()
         differences[f"weights of {name}"] = difference.item(), WEIGHT_TOLERANCE
     return differences
@@ -198,10 +179,8 @@ def agree(differences: dict) -> bool:
     return all(difference <= tolerance for difference, tolerance in differences.values())
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("files", nargs="+", type=Path, metavar="FILE")
-    files = parser.parse_args().files
+def main(files: tyro.conf.Positional[list[Path]]) -> int:
+    """Compare updates with recorded ones."""
     torch.set_num_threads(1)
     failed = False
     for path in files:
@@ -217,4 +196,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(tyro.cli(main))

@@ -1,5 +1,4 @@
-"""What a reader takes from the pages holds: programs run, quotations are the code, links lead
-somewhere."""
+"""Programs in the pages run, quotations are the code, links lead somewhere."""
 
 import importlib.util
 import re
@@ -54,7 +53,7 @@ def test_quotations_are_the_codes():
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_links_and_programs_exist(page):
+def test_links_lead_somewhere(page):
     prose = re.sub(r"```python\n.*?```", "", page.read_text(), flags=re.DOTALL)
     for link, anchor in re.findall(r"\]\(([^)#:]*)#?([^)#:]*)\)", prose):
         target = page.parent / link if link else page
@@ -62,5 +61,3 @@ def test_links_and_programs_exist(page):
         if anchor:
             headings = re.findall(r"^#+ (.*)", target.read_text(), re.MULTILINE)
             assert anchor in [re.sub(r"[^\w -]", "", h.lower().replace(" ", "-")) for h in headings]
-    for program in re.findall(r"(?:python|bash) ([\w/]+\.(?:py|sh))", prose):
-        assert (ROOT / program).exists(), program

@@ -8,8 +8,6 @@ from types import ModuleType
 import gpu
 import pytest
 import torch
-from conftest import short, words
-from torch.testing import assert_close
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import bear
@@ -22,12 +20,13 @@ SHAPES = (39,), (28,), (), (39,), ()  # of door's obs, action, reward, next_obs,
 
 
 def make_update(script, changes: dict, device: str):
-    """An agent, and its update as a function of the step."""
-    torch.manual_seed(0)
+    """An update as a function of the step, which has made the optimizers' state."""
     args = script.Args(**{"batch_size": 8, "warmup_steps": 2} | changes)
-    agent = script.Agent(args, 39, 28)
+    agent = script.Agent(args, 39, 28).to(device)
     data = [torch.rand(500, *shape, device=device) for shape in SHAPES]
-    return agent, functools.partial(script.update, agent, data, args=args)
+    update = functools.partial(script.update, agent, data, args=args)
+    update(torch.ones((), device=device))
+    return update
 
 
 class NoWaiting(TorchDispatchMode):
@@ -40,13 +39,11 @@ class NoWaiting(TorchDispatchMode):
 
 
 @each_version
-def test_update_talks_to_no_other_device(script, changes, monkeypatch):
+def test_update_talks_to_no_other_device(script, changes):
     """Nothing is read back, and nothing is made elsewhere than where the data are: "meta" tensors
     hold no numbers, so that an operation on one of them and one of ours fails."""
-    monkeypatch.setattr(script, "DEVICE", "cpu")
-    _, update = make_update(script, changes, "cpu")
+    update = make_update(script, changes, "cpu")
     step = torch.tensor(3)
-    update(step)  # makes the optimizers' state
     with NoWaiting(), torch.device("meta"):
         update(step)
 
@@ -54,9 +51,8 @@ def test_update_talks_to_no_other_device(script, changes, monkeypatch):
 @on_a_gpu
 @each_version
 def test_update_never_waits_for_the_gpu(script, changes):
-    _, update = make_update(script, changes, "cuda")
+    update = make_update(script, changes, "cuda")
     step = torch.ones((), device="cuda")
-    update(step)  # makes the optimizers' state
     torch.cuda.set_sync_debug_mode("error")
     try:
         update(step)
@@ -64,29 +60,23 @@ def test_update_never_waits_for_the_gpu(script, changes):
         torch.cuda.set_sync_debug_mode("default")
 
 
-def test_a_run_of_graphs(script, points, monkeypatch):
-    """gpu.py records one graph and launches it with the step of every update, here by a stand-in
-    that computes as ever."""
+def test_a_run_is_one_graph(monkeypatch):
+    """Launched with the step of every update; here by a stand-in that computes as ever."""
     graphs, steps = [], []
 
     def stand_in(update):
         graphs.append(update)
-
-        def launch(step):
-            steps.append(step)
-            return update(step)
-
-        return launch
+        return lambda step: steps.append(step.item()) or update(step)
 
     module = ModuleType("tensordict.nn")
     module.CudaGraphModule = stand_in
     monkeypatch.setitem(sys.modules, "tensordict", ModuleType("tensordict"))
     monkeypatch.setitem(sys.modules, "tensordict.nn", module)
-    script.main(short(script, run_dir="eager"))
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(script, "update", script.update)  # which gpu.py replaces
-    gpu.train(script, words(script, run_dir="graph").split())
-    assert (len(graphs), torch.stack(steps).tolist()) == (1, [1, 2, 3, 4, 5, 6])
-    eager, graph = (script.load_checkpoint(run)[0] for run in ("eager", "graph"))
-    assert_close(graph.state_dict(), eager.state_dict(), rtol=0, atol=0)
-    assert all(o.param_groups[0]["capturable"] for o in graph.optimizers.values())
+    update = make_update(uwac, {"variance": "analytic"}, uwac.DEVICE)
+    agent, data = update.args
+    launch = gpu.as_graph(uwac.update)
+    for step in (1, 2, 3):
+        launch(agent, data, step, agent.args)
+    assert (len(graphs), steps) == (1, [1, 2, 3])
+    assert all(o.param_groups[0]["capturable"] for o in agent.optimizers.values())

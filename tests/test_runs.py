@@ -84,12 +84,12 @@ def test_what_is_trained_on_and_scored(monkeypatch):
     arrays |= {"rewards": np.arange(4.0), "terminals": np.array([0, 1, 0, 0])}
     seen = []
 
-    def spied(agent, data, step, args):
+    def update(agent, data, *rest):
         seen.extend(tensor.tolist() for tensor in data)
-        return uwac.update(agent, data, step, args)
+        return uwac.update(agent, data, *rest)
 
     args = short(uwac, total_steps=1, eval_episodes=2, dataset_path=None)
-    result = uwac.main(args, dataset=arrays, update=spied)
+    result = uwac.main(args, dataset=arrays, update=update)
     obs, action, reward, next_obs, done = seen
     states = arrays["observations"].tolist()
     assert (obs, next_obs[0], next_obs[2]) == (states[:3], states[1], states[3])
@@ -101,49 +101,49 @@ def test_what_is_trained_on_and_scored(monkeypatch):
     assert row["score"] == [pytest.approx(100 * (row["return"][0] - random) / (expert - random))]
 
 
-def test_how_often_one_evaluates_and_logs_changes_nothing():
-    """But the seed changes all weights, and what is drawn."""
-    rest = {"eval_every": 2, "eval_episodes": 2, "eval_candidates": 5, "log_every": 1}
-    weights, drawn = [], []
+def spied(function, calls):
+    """The function, which notes its name, the precision of matmuls and its last arguments."""
 
-    def spied(agent, data, step, args):
-        drawn.append(torch.get_rng_state().tolist())
-        return uwac.update(agent, data, step, args)
+    def spy(*args):
+        calls.append((function.__name__, torch.get_float32_matmul_precision(), *args[2:]))
+        return function(*args)
 
-    for changes in ({}, rest, {"seed": 1}):
-        run = f"run{len(weights)}"
-        uwac.main(short(uwac, run_dir=run, **changes), update=spied)
-        weights.append(uwac.load_checkpoint(run)[0].state_dict())
-    one, two, other = weights
-    assert drawn[:6] == drawn[6:12] and drawn[0] != drawn[12]
-    assert all(torch.equal(one[name], two[name]) for name in one)
-    assert not any(torch.equal(one[name], other[name]) for name in one if "weight" in name)
+    return spy
 
 
 def test_evaluations(monkeypatch):
     """The best of --eval-candidates samples and one sample play the same episodes, in float32;
     --matmul-precision is that of training."""
-    found = []
-
-    def spied(function):
-        def spy(*args):
-            precision = torch.get_float32_matmul_precision()
-            found.append((function.__name__, precision, *args[2:]))
-            return function(*args)
-
-        return spy
-
-    monkeypatch.setattr(uwac, "evaluate", spied(uwac.evaluate))
-    monkeypatch.setattr(uwac, "ood_auroc", spied(uwac.ood_auroc))
+    calls, expected = [], []
+    monkeypatch.setattr(uwac, "evaluate", spied(uwac.evaluate, calls))
+    monkeypatch.setattr(uwac, "ood_auroc", spied(uwac.ood_auroc, calls))
     args = short(uwac, matmul_precision="medium", seed=5)
-    uwac.main(args, update=spied(uwac.update))
-    expected = []
+    uwac.main(args, update=spied(uwac.update, calls))
     for step in range(1, 7):
         expected.append(("update", "medium", step, args))
         if step in (3, 6):
             expected += [("evaluate", "highest", [5, step], num) for num in (3, 1)]
             expected.append(("ood_auroc", "highest", args))
-    assert found == expected
+    assert calls == expected
+
+
+def test_how_often_one_evaluates_and_logs_changes_nothing():
+    """But the seed changes all weights, and what is drawn."""
+    rest = {"eval_every": 2, "eval_episodes": 2, "eval_candidates": 5, "log_every": 1}
+    weights, drawn = [], []
+
+    def update(*args):
+        drawn.append(torch.get_rng_state().tolist())
+        return uwac.update(*args)
+
+    for changes in ({}, rest, {"seed": 1}):
+        run = f"run{len(weights)}"
+        uwac.main(short(uwac, run_dir=run, **changes), update=update)
+        weights.append(uwac.load_checkpoint(run)[0].state_dict())
+    one, two, other = weights
+    assert drawn[:6] == drawn[6:12] and drawn[0] != drawn[12]
+    assert all(torch.equal(one[name], two[name]) for name in one)
+    assert not any(torch.equal(one[name], other[name]) for name in one if "weight" in name)
 
 
 def test_a_run_that_diverges(script, monkeypatch, capsys):
@@ -179,12 +179,6 @@ def test_what_cannot_be_is_one_line(option, problem, refused):
     assert [path.name for path in Path().iterdir()] == ["points.hdf5"]
 
 
-@pytest.mark.parametrize("wrong", ["--variance typo", "--total-steps x", "--no-such 3"])
-def test_the_parser_names_what_it_does_not_know(monkeypatch, capsys, wrong):
-    assert command_line(uwac, wrong, monkeypatch) == 2
-    assert wrong.split()[0] in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("stdout", [None, io.StringIO()], ids=["closed", "a notebook's"])
 def test_any_standard_output_will_do(script, monkeypatch, stdout):
     monkeypatch.setattr(sys, "stdout", stdout)
@@ -192,19 +186,17 @@ def test_any_standard_output_will_do(script, monkeypatch, stdout):
     assert stdout is None or "1/1: " in stdout.getvalue()
 
 
-def agent_of_module(name, file, monkeypatch):
-    """A class Agent that a module defines, of this file or, as in a notebook, of none."""
-    module = ModuleType(name)
-    if file is not None:
-        module.__file__ = str(file)
-    monkeypatch.setitem(sys.modules, name, module)
-    return type("Agent", (uwac.Agent,), {"__module__": name})
+def agent_of(module, monkeypatch):
+    """An Agent that this module defines."""
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    return type("Agent", (uwac.Agent,), {"__module__": module.__name__})
 
 
 def test_an_agent_typed_in_a_notebook(monkeypatch):
-    typed = agent_of_module("__main__", None, monkeypatch)
-    assert uwac.main(short(uwac, total_steps=1), agent_type=typed)["algorithm"] == "uwac"
-    assert type(uwac.load_checkpoint(RUN, typed)[0]) is typed
+    """Its module has no file."""
+    agent_type = agent_of(ModuleType("__main__"), monkeypatch)
+    assert uwac.main(short(uwac, total_steps=1), agent_type=agent_type)["algorithm"] == "uwac"
+    assert type(uwac.load_checkpoint(RUN, agent_type)[0]) is agent_type
 
 
 def test_a_copy_of_script_and_d4rl_runs_alone(tmp_path, monkeypatch):
@@ -227,6 +219,8 @@ def test_a_copy_of_script_and_d4rl_runs_alone(tmp_path, monkeypatch):
     assert result["commit"] == commit
     assert result["data"]["path"] == str(copy / "d4rl" / "door-demo.hdf5")
     (copy / "uwac.py").write_text("an edit")
-    edited = agent_of_module("edited", copy / "uwac.py", monkeypatch)
-    assert uwac.main(short(uwac, total_steps=1), agent_type=edited)["commit"] == f"{commit}-dirty"
+    module = ModuleType("edited")
+    module.__file__ = str(copy / "uwac.py")
+    result = uwac.main(short(uwac, total_steps=1), agent_type=agent_of(module, monkeypatch))
+    assert result["commit"] == f"{commit}-dirty"
     assert not [*tmp_path.glob("**/RAN")]
