@@ -16,7 +16,7 @@ RUN/evaluation.json keeps every score and return. A later call adds to it, and r
 plays again. With a run's own seed, episodes and candidates, `best` is its last evaluation again.
 A folder with checkpoint.pt and result.json is enough, so a copy of the two can be played later.
 report.py averages runs that differ in the seed alone.
---film leaves RUN/update-STEP*.mp4, of an episode more for each agent.
+--film leaves a video of an episode more for each agent in RUN/film-STEP/.
 """
 
 import functools
@@ -117,14 +117,13 @@ def make_envs(env_id: str, num: int, **settings) -> gym.vector.SyncVectorEnv:
     return gym.vector.SyncVectorEnv([lambda: d4rl.make(env_id, **settings)] * num)
 
 
-def film(env_id: str, playing: SimpleNamespace, path: Path, seed: list[int], num: int) -> None:
-    """PATH*.mp4, all agents side by side. Raises ValueError."""
+def film(env_id: str, playing: SimpleNamespace, folder: Path, seed: list[int], num: int) -> None:
+    """An mp4 file of all agents side by side, in a new folder. Raises ValueError."""
     try:
         envs = make_envs(env_id, playing.args.num_seeds, render_mode="rgb_array")
         length = envs.envs[0].spec.max_episode_steps
         first = {"episode_trigger": lambda episode: episode == 0, "video_length": length}
-        name = {"video_folder": str(path.parent), "name_prefix": path.name}
-        envs = gym.wrappers.vector.RecordVideo(envs, **name, **first)
+        envs = gym.wrappers.vector.RecordVideo(envs, str(folder), **first)
         uwac.evaluate(playing, envs, seed, num)
         envs.close()
     except (gym.error.Error, ImportError, RuntimeError, AttributeError) as error:  # MuJoCo's, too
@@ -147,7 +146,7 @@ def play(run: Path, loaded: tuple[str, uwac.Agent, dict], args: Args) -> None:
     seed = [args.seed, step]
     if args.film:
         playing = player(agent, args.policies[-1])
-        film(env_id, playing, run / f"update-{step}", seed, args.candidates[-1])
+        film(env_id, playing, run / f"film-{step}", seed, args.candidates[-1])
     envs = make_envs(env_id, agent.args.num_seeds * args.episodes)
     about = {"step": step, "episodes": args.episodes, "seed": args.seed}
     about["matmul_precision"] = args.matmul_precision

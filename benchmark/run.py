@@ -260,7 +260,7 @@ def main(args: Args, options: list[str]) -> int:
     runs = grid(args, options)
     left = {name: runs[name] for name in runs if not (args.folder / f"{name}.json").exists()}
     print(f"{len(runs)} runs, {len(runs) - len(left)} of them finished before")
-    if args.dry_run:
+    if args.dry_run or not left:
         for one in left.values():
             print(shlex.join(["python", *one.words]))
         return 0

@@ -108,7 +108,7 @@ def test_a_film(monkeypatch):
     moviepy = pytest.importorskip("moviepy")
     uwac.main(short(uwac, num_seeds=2))
     assert command_line(evaluate, "run --film --episodes 1", monkeypatch) == 0
-    (film,) = Path("run").glob("*update-6*.mp4")
+    (film,) = Path("run").glob("film-6/*.mp4")
     with moviepy.VideoFileClip(str(film)) as video:
         assert video.fps == Point.metadata["render_fps"]
         assert round(video.duration * video.fps) == 6  # 5 steps
