@@ -3,9 +3,9 @@
     python benchmark/gpu.py uwac.py --env-id door-human --variance analytic
     python benchmark/gpu.py compare FOLDER
 
-The first takes the script's own arguments, --resume too. The second compares FOLDER/VERSION-eager
-with FOLDER/VERSION-graph of each version, writes the largest relative difference of each metric
-over all evaluations into FOLDER.json, and exits with 1 if one is over 1%.
+The first takes the script's own arguments, with --resume all of them. The second compares
+FOLDER/VERSION-eager with FOLDER/VERSION-graph of each version, writes the largest relative
+difference of each metric over all evaluations into FOLDER.json, and exits with 1 if one is over 1%.
 """
 
 import functools
@@ -53,9 +53,6 @@ def as_graph(update):
 def train(script, words: list[str]) -> None:
     """The script's command line, with its updates as a graph."""
     args = tyro.cli(script.Args, args=words)
-    if args.resume is not None:
-        agent, _ = script.load_checkpoint(args.resume)
-        args = tyro.cli(script.Args, args=words, default=agent.args)
     script.main(args, update=as_graph(script.update))
 
 
