@@ -33,7 +33,7 @@ def each_test_by_itself():
 
 @pytest.fixture(params=[bear, uwac], ids=["bear", "uwac"])
 def script(request):
-    """A test that takes `script` runs for both. Others run for uwac.py alone: test_reduction.py finds
+    """A test that takes `script` runs for both. Others run for uwac.py alone: test_lockstep.py finds
     most of bear.py there letter for letter."""
     return request.param
 

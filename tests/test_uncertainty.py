@@ -51,28 +51,6 @@ def test_analytic_is_the_variance_of_many_passes(p):
     assert (ratio - 1).square().mean().sqrt() < 0.06
 
 
-@pytest.mark.parametrize("p", [0.1, 0.5])
-def test_where_nothing_is_cut_off_the_variance_is_known(p):
-    """Where all is positive, Q is linear in each layer's masks: Var[Q] is the share of the first
-    ones, that of the second ones, and that of both together."""
-    critic, obs, action = critic_and_pairs()
-    for layer in critic.layers:
-        layer.weight.data.abs_()
-    critic.layers[1].bias.data.add_(100)
-    obs, action = obs.abs(), action.abs()
-    first, second, last = critic.layers
-    h1 = first(uwac.concat(obs, action))  # (2, S, B, H)
-    h2 = second(h1)
-    w2, w3 = second.weight, last.weight
-    by_first = (h1 * (w2 @ w3).mT).square().sum(-1)  # (2, S, B)
-    by_second = (h2 * w3.mT).square().sum(-1)
-    by_both = (h1.square() @ w2.square() @ w3.square()).squeeze(-1)
-    r = p / (1 - p)
-    exact = r * (by_first + by_second) + r**2 * by_both
-    found = uwac.analytic_dropout_variance(critic, obs, action, p)
-    assert_close(found, exact.detach(), rtol=1e-4, atol=0)
-
-
 def test_the_noise_of_q_is_that_of_a_mean_of_passes():
     """Of T = 20, with masks of their own for each action: normal, around Q, and of its own in each
     critic, seed and action."""
@@ -86,22 +64,6 @@ def test_the_noise_of_q_is_that_of_a_mean_of_passes():
     assert (noise.mean(1).abs() < 5 * std / 4000**0.5).all()
     assert_close(noise.std(1).detach(), std, rtol=5 / 8000**0.5, atol=0)
     assert (noise.detach().corrcoef() - torch.eye(4)).abs().max() < 5 / 4000**0.5
-
-
-@pytest.mark.parametrize("variance", ["mc", "analytic"])
-def test_uncertainty_is_the_sum_over_the_critics(variance):
-    """And without dropout 0."""
-    critic, *pairs = critic_and_pairs()
-    args = uwac.Args(num_seeds=2, dropout=0.3, variance=variance, passes=5)
-    agent = uwac.Agent(args, obs_dim=39, action_dim=28)
-    torch.manual_seed(3)
-    found = agent.uncertainty(critic, *pairs)
-    torch.manual_seed(3)
-    rate_and_passes = (0.3, 5) if variance == "mc" else (0.3,)
-    of_critics = getattr(uwac, f"{variance}_dropout_variance")(critic, *pairs, *rate_and_passes)
-    assert_close(found, of_critics.sum(0))
-    args.dropout = 0
-    assert torch.equal(agent.uncertainty(critic, *pairs), torch.zeros(2, 32))
 
 
 @pytest.mark.parametrize("weighting, weights", [
