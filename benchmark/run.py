@@ -1,6 +1,6 @@
 """Runs a grid of tasks, methods and seeds, on one machine or on a cluster of Ray's.
 
-    python benchmark/run.py --tasks door-demo --methods bear uwac --seeds 2 --total-steps 200
+    python benchmark/run.py --tasks door-demo --seeds 1 --total-steps 200 --eval-every 20
     python benchmark/run.py --tasks door-human --seeds 1 --num-seeds 5 --gpus 0.5
     python benchmark/run.py --tasks door-human --methods bear uwac --beta 2.5 --legs 25000
 
@@ -8,8 +8,8 @@ Options that are not listed below, such as --warmup-steps or --matmul-precision,
 each to the methods that have it: --beta 2.5 leaves bear as it is. They are checked before anything
 runs. With --legs a run stops after so many updates, again and again, and evaluate.py plays all
 policies. Each run is a process of its own and leaves one small file in --folder for report.py: its
-result.json with method, command and what evaluate.py found. The same command makes no run
-again whose file is there, and goes on with one that was killed.
+result.json with method, command and what evaluate.py found. The same command makes no run again
+whose file is there, and goes on with one that was killed.
 """
 
 import dataclasses
