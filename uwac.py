@@ -264,28 +264,25 @@ def mmd(x: Tensor, y: Tensor, kernel: str, sigma: float) -> Tensor:
 def mc_dropout_variance(critic: Critic, obs: Tensor, action: Tensor, p: float, T: int) -> Tensor:
     """Sample variance of Q1 and Q2 over T passes under dropout of rate p (paper, section 4.1): obs
     (S, B, D), action (S, B, A) -> (2, S, B). A pass has one mask per layer for the whole batch, as
-    it samples one network: its errors are shared by all states, so their ranking is less noisy. It
-    drops few units of h1, and subtracts their part of the second layer's outputs z, which is
-    cheaper than to compute z anew (docs/walkthrough.md)."""
+    it samples one network: its errors are shared by all states, so their ranking is less noisy."""
     first, second, last = critic.layers
-    h1 = first(concat(obs, action)).relu_().mT.flatten(0, 1).contiguous() / (1 - p)  # (2S, H, B)
+    h1 = (first(concat(obs, action)).relu_() / (1 - p)).flatten(0, 1).mT.contiguous()  # (2S, H, B)
     w2 = second.weight.flatten(0, 1)  # (2S, H, H)
-    z = w2.mT @ h1 + second.bias.flatten(0, 1).mT  # (2S, H, B), where no unit is dropped
-    networks, H, _ = z.shape
-    u1, u2 = torch.rand(T, 2, networks, H, device=z.device).unbind(1)  # below p a unit is dropped
-    w3 = (u2 >= p) / (1 - p) * last.weight.view(networks, H)  # (T, 2S, H), under the second mask
-    # The units with the lowest u1, far more than p * H: of the dropped ones a share of 4e-8 is not
-    # among them, which is less than float32's rounding.
-    most = min(H, int(H * p + 4 * (H * p) ** 0.5 + 8))
-    u1, units = u1.topk(most, largest=False)  # (T, 2S, most)
-    units += H * torch.arange(networks, device=z.device).unsqueeze(1)  # rows of all networks
-    q = []
-    for t in range(T):
-        w = F.embedding(units[t], w2.flatten(0, 1))  # (2S, most, H), rows of w2
-        h = F.embedding(units[t], h1.flatten(0, 1)) * (u1[t] < p).unsqueeze(2)  # (2S, most, B)
-        h2 = torch.baddbmm(z, w.mT, h, alpha=-1).relu_()  # (2S, H, B)
-        q.append(w3[t].unsqueeze(1) @ h2)  # (2S, 1, B), less the last bias, which has no variance
-    return torch.stack(q).var(0).view(2, -1, obs.shape[1])
+    z = w2.mT @ h1 + second.bias.flatten(0, 1).mT  # (2S, H, B), into the second ReLU if none drops
+    drop1, drop2 = (torch.rand(T, 2, *z.shape[:2], device=z.device) < p).unbind(1)  # (T, 2S, H)
+    w3 = last.weight.view(z.shape[:2]) * ~drop2 / (1 - p)  # (T, 2S, H)
+    q = torch.empty(T, len(z), z.shape[2], device=z.device)
+    for i in range(len(z)):
+        for t in range(T):
+            # Few units drop: to take their part from z is cheaper than to compute z anew.
+            if z.is_cuda:  # which must not wait to know how many
+                w, h = w2[i], h1[i] * drop1[t, i].unsqueeze(1)
+            else:
+                units = drop1[t, i].nonzero().squeeze(1)
+                w, h = w2[i, units], h1[i, units]
+            h2 = torch.addmm(z[i], w.T, h, alpha=-1).relu_()  # (H, B)
+            q[t, i] = w3[t, i] @ h2  # without the last bias, which adds no variance
+    return q.var(0).view(2, -1, z.shape[2])
 
 
 @torch.no_grad()
