@@ -52,24 +52,22 @@ def trained(tmp_path_factory):
 def test_a_training_leaves_d4rls_five_kinds(trained, tmp_path):
     """The replay has all steps before the medium policy, medium-expert a half of it, and the
     expert's set comes again from the policy that the training left."""
-    sets = {}
+    actions, about = {}, {}
     for kind in ("random", "medium", "expert", "medium-expert", "medium-replay"):
-        arrays, metadata = sets[kind] = read(trained / f"hopper-{kind}-rebuilt.hdf5")
+        arrays, about[kind] = read(trained / f"hopper-{kind}-rebuilt.hdf5")
+        actions[kind] = arrays["actions"]
         ends = arrays["terminals"] | arrays["timeouts"]
-        assert (metadata["environment"], metadata["origin"]) == ("hopper", "rebuilt")
-        assert metadata["steps"] == len(arrays["rewards"])
         assert ends[-1] and not (arrays["terminals"] & arrays["timeouts"]).any()
         mean_return = arrays["rewards"].sum() / ends.sum()
-        assert metadata["mean_return"] == pytest.approx(mean_return, rel=1e-5)
-        replay(arrays, metadata, ends.sum())
+        assert about[kind]["mean_return"] == pytest.approx(mean_return, rel=1e-5)
+        replay(arrays, about[kind], ends.sum())
     state = torch.load(trained / "training/hopper-5/checkpoint.pt", weights_only=True)
-    steps = make_dataset.choose(state["progress"][2])
-    assert sets["medium-replay"][1]["steps"] == steps["medium"]
-    actions = {kind: arrays["actions"] for kind, (arrays, _) in sets.items()}
+    steps = make_dataset.choose(state["progress"][2])["medium"]
+    assert about["medium-replay"]["steps"] == len(actions["medium-replay"]) == steps
     assert (actions["medium-expert"][:150] == actions["medium"][:150]).all()
     expert = str(trained / "training/hopper-5/hopper-expert.npz")
-    args = Args(policy=(expert,), seed=5, steps=301, out=tmp_path / "again.hdf5")
-    assert (read(make_dataset.main(args))[0]["actions"] == actions["expert"]).all()
+    again = Args(policy=(expert,), seed=5, steps=301, out=tmp_path / "again.hdf5")
+    assert (read(make_dataset.main(again))[0]["actions"] == actions["expert"]).all()
 
 
 def test_medium_is_near_a_third_of_the_way_and_expert_the_best():
@@ -81,16 +79,12 @@ def test_medium_is_near_a_third_of_the_way_and_expert_the_best():
     assert make_dataset.choose(history) == {"medium": 300, "expert": 400}
 
 
-@pytest.mark.parametrize("name", ["door-demo", *make_dataset.POLICIES.glob("*.npz")], ids=str)
+@pytest.mark.parametrize("name", sorted(file.stem for file in make_dataset.POLICIES.glob("*.npz")))
 def test_shipped_policies(name, tmp_path, monkeypatch):
-    """Whose set door-demo is."""
-    if name == "door-demo":
-        return replay(*read(DEMO))
     monkeypatch.setattr(uwac, "DEVICE", "meta")  # as a GPU, which must not be used
-    arrays, _ = read(make_dataset.main(Args(policy=(name.stem,), folder=tmp_path, steps=2000)))
-    returns = make_dataset.returns_of(arrays)
-    score = d4rl.normalized_score(name.stem.split("-")[0], returns).mean()
-    assert (30 if "expert" in name.stem else 8) < score < 120
+    arrays, _ = read(make_dataset.main(Args(policy=(name,), folder=tmp_path, steps=2000)))
+    score = d4rl.normalized_score(name.split("-")[0], make_dataset.returns_of(arrays)).mean()
+    assert (30 if "expert" in name else 8) < score < 120
 
 
 def test_policy_of_a_run(points, script, monkeypatch):
@@ -119,8 +113,8 @@ def test_a_killed_training_goes_on_as_if_it_had_not_been(trained, tmp_path, monk
     args = Args(env="hopper", seed=5, **SMALL)
     update, calls = make_dataset.SAC.update, []
 
-    def interrupted(self, batch):
-        calls.append(update(self, batch))
+    def interrupted(agent, batch):
+        calls.append(update(agent, batch))
         if len(calls) == 150:
             raise KeyboardInterrupt
 
@@ -197,17 +191,16 @@ def test_minari(tmp_path, monkeypatch, capsys):
 
 
 def test_cloned_set(tmp_path):
-    """Half roll-outs of a policy that acts like the demonstrations, then these over and over."""
-    demos = {name: array[:600] for name, array in d4rl.read(DEMO).items()}
-    with h5py.File(tmp_path / "demos.hdf5", "w") as file:
-        file.update(demos)
-    settings = {"demos": tmp_path / "demos.hdf5", "steps": 1600, "clone_steps": 300}
-    arrays, metadata = read(make_dataset.main(Args(env="door", folder=tmp_path, **settings)))
+    """Half roll-outs of a policy that acts like the demonstrations, then these over and over. As
+    the demonstrations, here door-demo, they replay."""
+    args = Args(env="door", folder=tmp_path, demos=DEMO, steps=10_400, clone_steps=300)
+    arrays, metadata = read(make_dataset.main(args))
+    demos, of_demos = read(DEMO)
     for name, array in demos.items():
         expected = np.concatenate([array, array[:199]])
-        np.testing.assert_array_equal(arrays[name][800:-1], expected)
-    assert "demos.hdf5" in metadata["policy"]
+        np.testing.assert_array_equal(arrays[name][5_200:-1], expected)
     replay(arrays, metadata)
+    replay(demos, of_demos)
 
 
 @pytest.mark.parametrize("words, message", [

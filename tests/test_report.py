@@ -86,18 +86,20 @@ def test_others_scores_and_aggregates_are_of_one_sample(tmp_path):
     pen = [result(method, 0, [9.0], env_id="pen-expert") for method in ("bear", "uwac")]
     args = save(tmp_path, *door[:-1], *pen)
     (beside, _) = table(args, "beside")
-    assert beside["here: BEAR"] == beside["here: UWAC"] == "5.0"
+    assert [beside[f"here: {name}"] for name in ("BEAR", "UWAC")] == ["5.0", "5.0"]
     assert (beside["paper: UWAC"], beside["paper: BC"]) == ("10.7", "0.5")
     assert not (args.folder / "aggregates.csv").exists()
     (row,) = table(save(tmp_path, *pen, *door), "aggregates")
     names = "data sets", "seeds of each", "IQM", "BEAR's IQM", "P(improvement)"
     assert [float(row[name]) for name in names] == [1, 3, 5, 5, 0.5]
+
+
+def test_aggregates_by_hand():
+    one, other = np.array([1.0, 3.0]), np.array([2.0, 3.0])
     assert report.interquartile_mean(np.array([1.0, 8, 3, 5]), np.array([2.0, 7, 4, 6])) == 4.5
-    better = report.probability_of_improvement(np.array([1, 3]), np.array([2, 3]))
-    assert better == (0 + 0 + 1 + 0.5) / 4
-    scores = [np.array([1.0, 2.0]), np.array([3.0, 4.0])]
-    found = report.interval("mean", lambda a, b: float(np.mean([a, b])), scores)
-    assert found == {"mean": 2.5, "mean low": 2, "mean high": 3}
+    assert report.probability_of_improvement(one, other) == (0 + 0 + 1 + 0.5) / 4
+    found = report.interval("mean", lambda a, b: float(np.mean([a, b])), [one, other])
+    assert found == {"mean": 2.25, "mean low": 1.5, "mean high": 3}
 
 
 def test_what_differs_is_never_averaged(tmp_path):
@@ -136,8 +138,8 @@ def test_a_row_names_what_is_not_the_methods_default(label, method, args):
     assert report.label(result(method, **args)) == label
 
 
-def test_copies_at_earlier_updates_are_one_run(tmp_path, capsys):
-    """The longest counts, and the policies of all."""
+def test_copies_are_one_run_and_what_is_left_out_is_named(tmp_path, capsys):
+    """Of a run and its copy at an earlier update the longer counts, and the policies of both."""
     for steps in (1, 2):
         copy = tmp_path / f"run-{steps}00"
         copy.mkdir()
@@ -149,22 +151,14 @@ def test_copies_at_earlier_updates_are_one_run(tmp_path, capsys):
     assert row["score"] == "20.0" and row["seeds"] == "1" and not capsys.readouterr().err
     policies = [(row["updates"], row["score"], row["error"]) for row in table(args, "policies")]
     assert policies == [("100", "2.0", "1.0"), ("200", "4.0", "2.0")]
-
-
-def test_what_is_left_out_is_named(tmp_path, capsys):
-    """And the rest reported; of two results with the same arguments and seed the longer."""
-    run = tmp_path / "run"
-    run.mkdir()
-    (run / "result.json").write_text(json.dumps(result(seed=7)))
-    (run / "evaluation.json").write_text("[{")
-    args = save(tmp_path, result(), result(scores=[5.0]), result(scores=[]), {})
-    (row,) = table(args, "runs")
+    (tmp_path / "run-100" / "evaluation.json").write_text("[{")
+    (row,) = table(save(tmp_path, result(scores=[5.0]), result(scores=[]), {}), "runs")
     assert row["score"] == "20.0"
-    other, new, nothing, damaged = capsys.readouterr().err.splitlines()
-    assert "1.json: another has its arguments and seed" in other
-    assert "2.json: left out, not a result (ValueError('not evaluated yet" in new
-    assert "3.json: left out, not a result (KeyError" in nothing
-    assert "run/evaluation.json: damaged, move it away" in damaged
+    new, nothing, damaged, other = capsys.readouterr().err.splitlines()
+    assert "1.json: left out, not a result (ValueError('not evaluated yet" in new
+    assert "2.json: left out, not a result (KeyError" in nothing
+    assert "run-100/evaluation.json: damaged, move it away" in damaged
+    assert "run-200/result.json: another has its arguments and seed" in other
 
 
 def test_scores_of_policies(tmp_path):
