@@ -107,6 +107,8 @@ def test_policy_of_a_run(points, script, monkeypatch):
     assert words in metadata["command"] and metadata["environment"] == "Point-v0"
     assert f"{script.__name__}.py after 2 updates" in metadata["policy"]
     assert "points.hdf5" not in metadata["policy"]
+    own = make_dataset.new_file(Args(policy=("run",)), "module:ns/Env-v0")
+    assert own.name == "module-ns-Env-v0.hdf5"
 
 
 def test_a_killed_training_goes_on_as_if_it_had_not_been(trained, tmp_path, monkeypatch):
