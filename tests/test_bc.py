@@ -12,11 +12,11 @@ import uwac
 
 
 def test_clones_the_data(tmp_path, monkeypatch):
-    """Seeds differ at first, and the actor's mean comes to the data's action of 0.3."""
+    """Seeds differ at first, and the actor's mean comes to the data's action of 0.6."""
     monkeypatch.chdir(tmp_path)
     data = d4rl.read(d4rl.download("door-demo"))
     score = d4rl.normalized_score("door-demo", data["rewards"].reshape(25, 200).sum(1).mean())
-    data["actions"] = np.full_like(data["actions"], 0.3)
+    data["actions"] = np.full_like(data["actions"], 0.6)
     monkeypatch.setattr(d4rl, "read", lambda path: data)
     played = []
 
@@ -29,7 +29,6 @@ def test_clones_the_data(tmp_path, monkeypatch):
     result = json.loads(Path("runs/bc/door-demo.json").read_text())
     assert result["data_score"] == pytest.approx(score)
     assert result["history"][1] == {"step": 400, "scores": [[0], [100]]}
-    errors = np.abs(np.array(played) - 0.3).mean((2, 3))  # (evaluations, S)
-    assert (
-        (errors[1] < errors[0]).all() and (errors[1] < 0.02).all() and errors[0, 0] != errors[0, 1]
-    )
+    errors = np.abs(np.array(played) - 0.6).mean((2, 3))  # (evaluations, S)
+    assert (errors[1] < errors[0]).all() and errors[1].max() < 0.02
+    assert errors[0, 0] != errors[0, 1]
