@@ -36,11 +36,12 @@ class NoWaiting(TorchDispatchMode):
 
 
 @each_version
-def test_update_talks_to_no_other_device(script, changes):
+def test_update_talks_to_no_other_device(script, changes, monkeypatch):
     """Nothing is read back, and nothing is made elsewhere than where the data are: "meta" tensors
     hold no numbers, so that an operation on one of them and one of ours fails."""
     update = make_update(script, changes, "cpu")
     step = torch.tensor(3)
+    monkeypatch.setattr(torch.Tensor, "is_cuda", True)
     with NoWaiting(), torch.device("meta"):
         update(step)
 

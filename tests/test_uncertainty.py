@@ -32,23 +32,26 @@ def by_hand(critic, obs, action, p, T):
     return torch.stack(passes).var(0)
 
 
-@pytest.mark.parametrize("p", [0.1, 0.5, 0.9])
-def test_mc_is_the_variance_of_passes_by_hand(p):
+@pytest.mark.parametrize("p", [0.1, 0.9])
+@pytest.mark.parametrize("as_on_a_gpu", [False, True])
+def test_mc_is_the_variance_of_passes_by_hand(p, as_on_a_gpu, monkeypatch):
     critic, obs, action = critic_and_pairs()
     torch.manual_seed(3)
-    found = uwac.mc_dropout_variance(critic, obs, action, p, 7)
+    expected = by_hand(critic, obs, action, p, 7)
+    monkeypatch.setattr(torch.Tensor, "is_cuda", as_on_a_gpu)
     torch.manual_seed(3)
-    assert_close(found, by_hand(critic, obs, action, p, 7), rtol=1e-3, atol=0)
+    found = uwac.mc_dropout_variance(critic, obs, action, p, 7)
+    assert_close(found, expected, rtol=1e-4, atol=0)
 
 
 @pytest.mark.parametrize("p", [0.1, 0.5])
 def test_analytic_is_the_variance_of_many_passes(p):
-    """Of 4,000, which have a relative standard error of sqrt(2 / 4,000) = 2.2%."""
+    """Of 2,000, which have a relative standard error of sqrt(2 / 2,000) = 3.2%."""
     critic, obs, action = critic_and_pairs()
-    sampled = uwac.mc_dropout_variance(critic, obs, action, p, 4000)
+    sampled = uwac.mc_dropout_variance(critic, obs, action, p, 2000)
     ratio = uwac.analytic_dropout_variance(critic, obs, action, p) / sampled
-    assert abs(ratio.mean() - 1) < 0.04
-    assert (ratio - 1).square().mean().sqrt() < 0.06
+    assert abs(ratio.mean() - 1) < 0.05
+    assert (ratio - 1).square().mean().sqrt() < 0.07
 
 
 def test_the_noise_of_q_is_that_of_a_mean_of_passes():
