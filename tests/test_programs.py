@@ -1,0 +1,71 @@
+"""The programs of benchmark/ say in one line what is wrong with their input, and leave nothing."""
+
+import shutil
+from pathlib import Path
+
+import ensembles
+import evaluate
+import gymnasium as gym
+import make_dataset
+import pytest
+import report
+import speed
+import torch
+from conftest import short
+
+run = pytest.importorskip("run", reason="benchmark/requirements.txt is not installed")
+
+import bear
+import d4rl
+
+DEMO = Path(d4rl.__file__).with_name("door-demo.hdf5")
+CASES = [
+    (ensembles, "--ensemble-size 1", "--ensemble-size 1: "),
+    (ensembles, "--resume run", "run/checkpoint.pt: no checkpoint of this script"),
+    (evaluate, "", "a run"),
+    (evaluate, "nothing", "nothing: not a run's folder"),
+    (evaluate, "run --episodes 0", "an episode"),
+    (evaluate, "run --candidates", "a candidate"),
+    (evaluate, "unfinished", "unfinished: was not evaluated yet"),
+    (evaluate, "damaged", "damaged/evaluation.json: damaged, move it away"),
+    (evaluate, "other", "other/evaluation.json: not of evaluate.py, move it away"),
+    (evaluate, "run", "Point-v0: needs a step limit"),
+    (evaluate, "run --film", "Point-v0: needs a step limit"),
+    (make_dataset, "", "say what to make"),
+    (make_dataset, "--policy hopper-medium walker2d-medium", "made for hopper and walker2d"),
+    (make_dataset, "--policy nowhere.npz", "neither a run nor a policy; shipped: halfcheetah-exp"),
+    (make_dataset, f"--env hopper --demos {DEMO}", "must be numbers of shape (5000, 11), not"),
+    (make_dataset, "--env walker2d --train-steps 9", "checkpoint.pt: not a checkpoint"),
+    (make_dataset, "--policy hopper-random --out points.hdf5", "exists: give --force"),
+    (make_dataset, "--policy hopper-random --force --out run", "run exists"),
+    (make_dataset, "--policy hopper-medium hopper-expert --steps 1", "a step for each policy"),
+    (report, "nothing", "no results in nothing"),
+    (report, "run --metrics MB", "--metrics MB: there are actor_loss, alpha, "),
+    (run, "--methods uwac --beta -1", "--beta -1"),
+    (run, "--legs 0", "--tasks, --methods, --seeds, --cpus, --legs"),
+    (run, "--cpus 1 word", "word: not an option"),
+    (run, "--run_dir a", "--run-dir is given to each run"),
+    (run, "--num-seeds 2", "--num-seeds trains seeds 0, 1, ... in one run"),
+    (run, "--tasks Point-v0", "Point-v0: D4RL has no data of it"),
+    (speed, "--threads 1 --folder damaged", "damaged/speed.json: damaged, move it away"),
+]
+
+
+def test_bad_input(points, refused, monkeypatch):
+    bear.main(short(bear, total_steps=1))
+    for copy in ("unfinished", "damaged", "other"):
+        shutil.copytree("run", copy)
+    checkpoint = torch.load("run/checkpoint.pt", weights_only=True)
+    torch.save(checkpoint | {"history": []}, "unfinished/checkpoint.pt")
+    for file in ("damaged/evaluation.json", "damaged/speed.json", "checkpoint.pt"):
+        Path(file).write_text("[{")
+    Path("other/evaluation.json").write_text('{"candidates": {}}')  # an earlier version's
+    Path("training/walker2d-0").mkdir(parents=True)
+    Path("checkpoint.pt").rename("training/walker2d-0/checkpoint.pt")
+    monkeypatch.setattr(gym.registry["Point-v0"], "max_episode_steps", None)
+    before = {path: path.lstat().st_size for path in Path().rglob("*")}
+    for program, words, message in CASES:
+        words += " --folder ." if program is make_dataset else ""
+        line = refused(words, program)
+        assert line.startswith("error: ") and message in line
+        assert {path: path.lstat().st_size for path in Path().rglob("*")} == before
