@@ -596,8 +596,8 @@ def train(agent: Agent, data: list[Tensor], envs, run: Path, result: dict, updat
             means = ", ".join(f"{name} {values.mean():.3g}" for name, values in metrics.items())
             if evaluating and args.weighting != "none":
                 share = metrics["weight"].mean() / args.weight_clip
-                means += "; every weight is clipped, none counts less (--beta)" if share > 0.999 else ""
-                means += "; all weights are near 0, little is learned (--beta)" if share < 0.01 else ""
+                means += "; every weight is clipped, see --beta" if share > 0.999 else ""
+                means += "; all weights are near 0, see --beta" if share < 0.01 else ""
             phase = "warm-up, " if step <= args.warmup_steps else ""
             with bar.external_write_mode():
                 print(f"{step}/{args.total_steps}: {phase}{means}", flush=True)
