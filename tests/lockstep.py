@@ -8,11 +8,9 @@ losses. Both scripts must come to the same losses and weights; uwac.py to BEAR's
 
 prints the largest differences and exits with 1 where one is above its tolerance.
 
-The recorded trainer is the authors', changed to what ours does in this: the critics step before the
-actor's loss is taken and, in UWAC, the variance is that at the best candidate, Q comes from a pass
-without dropout, and the weight stands outside the square. Three things of theirs are set here: the
-backup's candidates come from the current actor, not from a target actor, the target critics have
-initial weights of their own, and each row has a dropout mask of its own.
+docs/fidelity.md lists what the recorded trainer and our scripts are changed in for that: here the
+backup's candidates come from the current actor, the target critics have initial weights of their
+own, and each row has a dropout mask of its own.
 
 Shapes: S seeds, one of each file, B batch, T passes, H hidden units; "2 layers" are the hidden ones.
 """
@@ -28,7 +26,7 @@ from unittest import mock
 import numpy as np
 import torch
 import tyro
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.utils import parameters_to_vector
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -44,7 +42,6 @@ NETWORKS = {  # names in an agent: names in a file, of twin critics two
     "target_critic": ["target_q1", "target_q2"],
     "vae.encoder": ["encoder"],
     "vae.decoder": ["decoder"],
-    "log_alpha": ["log_alpha"],  # a network of one weight
 }
 UWAC_AS_BEAR = {"weighting": "none", "dropout": 0.0, "spectral_norm": False}
 UWAC_AS_BEAR |= {"variance": "analytic"}
@@ -59,17 +56,9 @@ def read(path: Path) -> tuple[dict[str, Tensor], dict]:
     return recorded, settings
 
 
-def parameters(agent: nn.Module, network: str) -> list[Tensor]:
-    """Weight and bias of each layer: (S, in, out) and (S, 1, out), of twins with a 2 in front."""
-    if network == "log_alpha":
-        return [agent.log_alpha]
-    return list(agent.get_submodule(network).parameters())
-
-
 def weights(recordings: list[dict], when: str, network: str) -> list[Tensor]:
-    """What `parameters` are before (`when` is init) or after (final) the recorded updates."""
-    if network == "log_alpha":
-        return [torch.cat([recorded[f"{when}_log_alpha"] for recorded in recordings])]
+    """Weight and bias of each layer before (`when` is init) or after (final) the recorded updates:
+    (S, in, out) and (S, 1, out), of twins with a 2 in front."""
     tensors = []
     for layer in ("w0", "b0", "w1", "b1", "w2", "b2"):
         of_networks = []
@@ -145,8 +134,9 @@ def compare(script, *paths: Path, **changes) -> dict:
     args = settings["args"] | parts_off | {"num_seeds": len(paths)} | changes
     agent = script.Agent(script.Args(**args), settings["obs_dim"], settings["action_dim"])
     for name in NETWORKS:
+        parameters = agent.get_submodule(name).parameters()
         initial = weights(recordings, "init", name)
-        for parameter, weight in zip(parameters(agent, name), initial, strict=True):
+        for parameter, weight in zip(parameters, initial, strict=True):
             parameter.data = weight.clone()  # smaller than it was, which the layers do not mind
     agent.target_actor = agent.actor
 
@@ -166,7 +156,7 @@ def compare(script, *paths: Path, **changes) -> dict:
             difference = ((ours - theirs) / theirs).abs().max()
             differences[name] = difference.item(), METRIC_TOLERANCE
     for name in NETWORKS:
-        ours = parameters_to_vector(parameters(agent, name))
+        ours = parameters_to_vector(agent.get_submodule(name).parameters())
         theirs = parameters_to_vector(weights(recordings, "final", name))
         origin = parameters_to_vector(weights(recordings, "init", name))
         difference = (ours - theirs).norm() / (theirs - origin).norm()

@@ -49,11 +49,11 @@ def test_every_argument_has_a_type_that_is_checked(script):
 ])  # fmt: skip
 def test_auto_is_by_the_task(task, kernel, spectral_norm):
     """Also where another task is put into the arguments of one."""
+    auto = {"mmd_kernel": kernel, "spectral_norm": spectral_norm}
     for args in (uwac.Args(task), dataclasses.replace(uwac.Args("door-human"), env_id=task)):
-        agent = uwac.Agent(args, 3, 1)
-        assert (agent.mmd_kernel, agent.critic.spectral_norm) == (kernel, spectral_norm)
-        auto = {"mmd_kernel": kernel, "spectral_norm": spectral_norm}
         assert args.resolved() == vars(args) | auto
+    agent = uwac.Agent(args, 3, 1)
+    assert (agent.mmd_kernel, agent.critic.spectral_norm) == (kernel, spectral_norm)
     assert bear.Agent(bear.Args(task), 3, 1).mmd_kernel == kernel
     given = uwac.Args(task, spectral_norm=False, mmd_kernel="gaussian")
     assert given.resolved() == vars(given)

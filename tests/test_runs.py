@@ -54,7 +54,10 @@ def test_what_a_run_leaves(script, capsys):
     assert place.startswith("on cpu; results in run: ")
     found = [re.match(r"(\d)/6: (warm-up, )?vae_loss \S+, ", line).groups() for line in lines]
     assert found == [("2", "warm-up, "), ("3", None), ("4", None), ("6", None)]
-    assert ["score" in line for line in lines] == [False, True, False, True]
+    evaluating = [False, True, False, True]
+    assert ["score" in line for line in lines] == evaluating
+    clipped = ["; every weight is clipped" in line for line in lines]
+    assert clipped == [evaluates and script is uwac for evaluates in evaluating]
 
 
 def test_folders(monkeypatch):
@@ -147,13 +150,13 @@ def spied(function, calls):
     return spy
 
 
-def test_evaluations(monkeypatch):
+def test_evaluations(monkeypatch, capsys):
     """The best of --eval-candidates samples and one sample play the same episodes, in float32;
-    --matmul-precision is that of training."""
+    --matmul-precision is that of training. Where nothing has weight, a line says so."""
     calls, expected = [], []
     monkeypatch.setattr(uwac, "evaluate", spied(uwac.evaluate, calls))
     monkeypatch.setattr(uwac, "ood_auroc", spied(uwac.ood_auroc, calls))
-    args = short(uwac, matmul_precision="medium", seed=5)
+    args = short(uwac, matmul_precision="medium", seed=5, beta=1e-12)
     uwac.main(args, update=spied(uwac.update, calls))
     for step in range(1, 7):
         expected.append(("update", "medium", step, args))
@@ -161,6 +164,7 @@ def test_evaluations(monkeypatch):
             expected += [("evaluate", "highest", [5, step], num) for num in (3, 1)]
             expected.append(("ood_auroc", "highest", args))
     assert calls == expected
+    assert capsys.readouterr().out.count("; all weights are near 0") == 2
 
 
 def test_how_often_one_evaluates_and_logs_changes_nothing():
