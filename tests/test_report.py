@@ -226,3 +226,4 @@ def test_two_short_runs_in_one_picture(points, monkeypatch, figures):
         Path("runs/report", name).touch()
     report.main(report.Args(results=(Path("once"),)))
     assert [path.name for path in Path("runs/report").glob("*.png")] == ["mine.png"]
+    assert len(figures) == 1
