@@ -20,7 +20,8 @@ def test_each_member_of_an_ensemble_learns_by_itself_and_rem_as_one(members):
     inputs = obs.expand(2, 1, 5), action.expand(2, 1, 2)
     q = agent.critic.q_of_members(*inputs)  # (2, K, S, 1)
     assert_close(agent.critic(*inputs), q.mean(1))
-    assert_close(agent.uncertainty(agent.critic, *inputs), q.var(1).sum(0))
+    variance = agent.uncertainty(agent.critic, *inputs)
+    assert_close(variance, q.var(1).sum(0), rtol=1e-4, atol=0)  # small numbers at the start
     torch.manual_seed(1)
     mixture = torch.rand(3, 2)
     mixture /= mixture.sum(0)
