@@ -65,10 +65,13 @@ def refused(monkeypatch, capsys):
 
 
 def scalars(run):
-    """TensorBoard's curves of a run: for each name, values by their step."""
-    events = EventAccumulator(str(run)).Reload()
-    tags = events.Tags()["scalars"]
-    return {tag: {event.step: event.value for event in events.Scalars(tag)} for tag in tags}
+    """TensorBoard's curves of a run: for each name, values by their step, of which none is twice."""
+    log = EventAccumulator(str(run)).Reload()
+    curves = {}
+    for tag in log.Tags()["scalars"]:
+        curves[tag] = {event.step: event.value for event in log.Scalars(tag)}
+        assert len(curves[tag]) == len(log.Scalars(tag))
+    return curves
 
 
 class Point(gym.Env):
