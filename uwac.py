@@ -14,8 +14,6 @@ critics with 2 and S. Brackets name the source of a number: the paper (with its 
 
 import copy
 import json
-import shlex
-import subprocess
 import sys
 from argparse import ArgumentTypeError
 from dataclasses import dataclass, fields
@@ -644,7 +642,6 @@ def main(args: Args, dataset: dict | None = None, agent_type=Agent, update=updat
     action = agent.from_env(data[1])
     data[1] = action.clamp(-1, 1)
     clipped = (action.abs().amax(1) > 1 + 1e-5).sum().item()  # by more than rounding
-    git = f"git -C {shlex.quote(str(script.parent))} describe --always --dirty 2>/dev/null"
     imported = sorted(PACKAGES & {*sys.modules})
     result = {
         "algorithm": script.stem,
@@ -654,7 +651,6 @@ def main(args: Args, dataset: dict | None = None, agent_type=Agent, update=updat
         "clipped_actions": clipped,
         "versions": {name: str(sys.modules[name].__version__) for name in imported},
         "hardware": f"{DEVICE}, {torch.get_num_threads()} threads",
-        "commit": subprocess.getoutput(git),
         "history": history,
     }
     origin = "D4RL's own file" if source["d4rl"] else "not D4RL's own"
