@@ -4,10 +4,6 @@ tests/golden/*_lockstep*.npz are 14 updates each of the authors' BEAR and UWAC, 
 with small networks on 64 transitions: data, weights before and after, all random numbers, all
 losses. Both scripts must come to the same losses and weights; uwac.py to BEAR's with its parts off.
 
-    python tests/lockstep.py tests/golden/*_lockstep*.npz
-
-prints the largest differences and exits with 1 where one is above its tolerance.
-
 docs/fidelity.md lists what the recorded trainer and our scripts are changed in for that: here the
 backup's candidates come from the current actor, the target critics have initial weights of their
 own, and each row has a dropout mask of its own.
@@ -16,7 +12,6 @@ Shapes: S seeds, one of each file, B batch, T passes, H hidden units; "2 layers"
 """
 
 import json
-import sys
 from collections import defaultdict
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,13 +20,9 @@ from unittest import mock
 
 import numpy as np
 import torch
-import tyro
 from torch import Tensor
 from torch.nn.utils import parameters_to_vector
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
-import bear
 import uwac
 
 METRIC_TOLERANCE = 1e-5  # of a metric, relative to the authors'
@@ -167,23 +158,3 @@ def compare(script, *paths: Path, **changes) -> dict:
 def agree(differences: dict) -> bool:
     """Whether all differences of `compare` are within their tolerances; NaN is not."""
     return all(difference <= tolerance for difference, tolerance in differences.values())
-
-
-def main(files: tyro.conf.Positional[list[Path]]) -> int:
-    """Compare updates with recorded ones."""
-    torch.set_num_threads(1)
-    failed = False
-    for path in files:
-        _, settings = read(path)
-        for script in [bear, uwac] if settings["algorithm"] == "bear" else [uwac]:
-            differences = compare(script, path)
-            verdict = "agrees" if agree(differences) else "DIFFERS"
-            failed |= verdict == "DIFFERS"
-            print(f"{script.__name__}.py {verdict}: {path.name}")
-            for name, (difference, tolerance) in differences.items():
-                print(f"    {name:24} {difference:.1e} of {tolerance:.0e}")
-    return int(failed)
-
-
-if __name__ == "__main__":
-    sys.exit(tyro.cli(main))

@@ -1,16 +1,19 @@
 """A run stopped, killed or out of disk goes on to the same bits; a checkpoint executes nothing."""
 
+import hashlib
 import json
+import multiprocessing
 import os
 import signal
+import sys
 from pathlib import Path
 
 import h5py
-import kill_and_resume
 import pytest
 import torch
-from conftest import Point, command_line, resumed, scalars, settings, short, words
+from conftest import Point, command_line, resumed, scalars, short, words
 from filelock import FileLock
+from gymnasium.vector import SyncVectorEnv
 
 import bear
 import uwac
@@ -20,11 +23,28 @@ RUN = Path("run")
 CHECKPOINT = RUN / "checkpoint.pt"
 
 
+def left(run):
+    """What a run leaves, but for times, commit and its own place, as text, with checksums of
+    tensors."""
+    result = json.loads(Path(run, "result.json").read_text())
+    checkpoint = torch.load(Path(run, "checkpoint.pt"), weights_only=True)
+    for part in (result, checkpoint):
+        del part["args"]["run_dir"], part["args"]["resume"]
+        part.pop("commit", None)
+        for row in part["history"]:
+            del row["seconds"]
+
+    def checksum(tensor):
+        return hashlib.sha256(tensor.numpy().tobytes()).hexdigest()
+
+    return json.dumps([result, checkpoint], default=checksum)
+
+
 def undisturbed(script):
     """What such a run leaves."""
     script.main(short(script, run_dir="undisturbed"))
     Point.steps = 0
-    return kill_and_resume.left("undisturbed")
+    return left("undisturbed")
 
 
 def test_a_run_stopped_by_ctrl_c_goes_on(script, monkeypatch, capsys):
@@ -37,18 +57,52 @@ def test_a_run_stopped_by_ctrl_c_goes_on(script, monkeypatch, capsys):
     assert shown.err.splitlines()[-1] == "stopped"
     assert [row["step"] for row in script.load_checkpoint(RUN)[1]["history"]] == [3]
     assert command_line(script, "--resume run", monkeypatch) == 0
-    assert kill_and_resume.left(RUN) == expected
+    assert left(RUN) == expected
     assert scalars(RUN) == scalars("undisturbed")
 
 
-def test_killed_half_through_a_file(script):
-    """And in an update and an evaluation: kill_and_resume.py, small."""
+def die_in(owner, method, count):
+    """Have the count-th call of a method done by half, and end this process as SIGKILL does."""
+    whole = getattr(owner, method)
+    calls = []
+
+    def half(self, content, *rest, **settings):
+        calls.append(content)
+        if len(calls) < count:
+            return whole(self, content, *rest, **settings)
+        if method == "write_text":
+            whole(self, content[: len(content) // 2])
+        if method == "save":
+            content.write(b"half of it")
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    setattr(owner, method, half)
+
+
+def go(script, place=None):
+    """Start the run, or go on with it, in a process that is killed at a place, (owner, method,
+    count). Returns its exit code."""
+
+    def child():
+        sys.stdout = sys.stderr = open(os.devnull, "w")
+        if place:
+            die_in(*place)
+        script.main(resumed(script) if CHECKPOINT.exists() else short(script))
+
+    process = multiprocessing.get_context("fork").Process(target=child)
+    process.start()
+    process.join()
+    return process.exitcode
+
+
+def test_a_run_killed_again_and_again_goes_on(script):
+    """In an update, in an evaluation, and half through writing checkpoint.pt and result.json."""
     expected = undisturbed(script)
-    args = settings(script)
-    for (owner, method, _), count in zip(kill_and_resume.places(script), (2, 3, 2, 1)):
-        assert kill_and_resume.go(script, args, (owner, method, count)) == -signal.SIGKILL
-    assert kill_and_resume.go(script, args) == 0
-    assert kill_and_resume.left(RUN) == expected
+    files = [(torch, "save", 2), (Path, "write_text", 1)]
+    for place in [(script.Agent, "minimize", 2), (SyncVectorEnv, "step", 3), *files]:
+        assert go(script, place) == -signal.SIGKILL
+    assert go(script) == 0
+    assert left(RUN) == expected
 
 
 def test_what_may_change():
@@ -60,7 +114,7 @@ def test_what_may_change():
     saved["history"][0]["seconds"] = 1000.0
     torch.save(saved, CHECKPOINT)
     longer = uwac.main(resumed(uwac, total_steps=6))["history"]
-    assert kill_and_resume.left(RUN) == expected
+    assert left(RUN) == expected
     assert 1000 < longer[1]["seconds"] < 1100
     before = CHECKPOINT.read_bytes()
     assert uwac.main(resumed(uwac))["history"] == longer
@@ -103,7 +157,7 @@ def test_a_full_disk(name, evaluations, monkeypatch, capsys):
     assert len(json.loads((RUN / "result.json").read_text())["history"]) == evaluations
     (RUN / name).unlink()
     uwac.main(resumed(uwac))
-    assert kill_and_resume.left(RUN) == expected
+    assert left(RUN) == expected
 
 
 class Code:
