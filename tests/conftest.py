@@ -75,16 +75,12 @@ def scalars(run):
 
 
 class Point(gym.Env):
-    """A small environment of one's own: nothing happens in 5 steps, at 40 pictures a second."""
+    """A small environment of one's own: nothing happens in 5 steps."""
 
-    metadata = {"render_modes": ["rgb_array"], "render_fps": 40}
     observation_space = gym.spaces.Box(-9, 9, (3,), np.float32)
     action_space = gym.spaces.Box(-2, 2, (2,), np.float32)
     at_step = {}  # what a test has happen at the n-th step of all
     steps = 0
-
-    def __init__(self, render_mode=None):
-        self.render_mode = render_mode
 
     def reset(self, seed=None, options=None):
         super().reset(seed=seed)
@@ -96,9 +92,6 @@ class Point(gym.Env):
         Point.at_step.get(Point.steps, lambda: None)()
         reward = self.obs @ self.obs + action @ action
         return self.obs.copy(), float(reward), False, False, {}
-
-    def render(self):
-        return np.full((64, 64, 3), Point.steps % 256, np.uint8)
 
 
 gym.register("Point-v0", Point, max_episode_steps=5)

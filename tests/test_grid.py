@@ -2,19 +2,16 @@
 
 import json
 from dataclasses import dataclass
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 import tyro
 
 ray = pytest.importorskip("ray", reason="benchmark/requirements.txt is not installed")
-import evaluate
 import records
 import run
-from conftest import command_line, words
+from conftest import command_line
 
-import bear
 import uwac
 
 for module in (run, records):
@@ -24,7 +21,6 @@ for module in (run, records):
 # the fifth, and once it goes on it is well; --fail say ends it after the first with an error.
 STUB = """
 import json, os, signal, sys
-from pathlib import Path
 words = dict(zip(sys.argv[1::2], sys.argv[2::2]))
 folder = Path(words.get("--resume") or words["--run-dir"])
 folder.mkdir(exist_ok=True)
@@ -140,29 +136,3 @@ def test_arguments_of_the_methods(method, changes):
     assert tyro.cli(uwac.Args, args=one.words[1:]) == uwac.Args(
         **{"variance": "analytic"} | changes
     )
-
-
-def test_policies_are_played_after_every_leg(points, tmp_path, monkeypatch):
-    """Legs of four updates in a run of six that evaluates every three. Killed after the first leg,
-    before its policies are played, it goes on: all of them are there, and those of a leg once."""
-    calls = []
-    programs = {"bear": bear, "evaluate": evaluate}
-
-    def in_this_process(command, **_):
-        calls.append(Path(command[1]).stem)
-        if calls == ["bear", "evaluate"]:
-            return SimpleNamespace(returncode=-9)
-        code = command_line(programs[calls[-1]], " ".join(command[2:]), monkeypatch)
-        return SimpleNamespace(returncode=code)
-
-    monkeypatch.setattr(run, "subprocess", SimpleNamespace(run=in_this_process))
-    args = run.Args(methods=("bear",), legs=4, leg_episodes=2, work=tmp_path)
-    one = run.checked(["bear.py", *words(bear).split()])
-    with pytest.raises(RuntimeError, match="exit code -9"):
-        run.train("run", one, args)
-    result = run.train("run", one, args)
-    assert calls == ["bear", "evaluate", "evaluate", "bear", "evaluate"]
-    assert [row["step"] for row in result["history"]] == [3, 4, 6]
-    played = [(found["policy"], found["step"]) for found in result["policies"]]
-    assert played == [(policy, step) for step in (4, 6) for policy in run.POLICIES]
-    assert run.train("run", one, args)["policies"] == result["policies"] and len(calls) == 5

@@ -1,6 +1,4 @@
-"""benchmark/speed.py and variance.py: their own numbers, tables and files."""
-
-import json
+"""benchmark/speed.py and variance.py: their own numbers."""
 
 import pytest
 import speed
@@ -10,31 +8,10 @@ import variance
 import uwac
 
 
-def timed(version: str, ms: list, group: str = "door-human") -> dict:
-    row = {"version": version, "group": group, "ms": ms, "floor_ms": [1.0, 2.0, 2.0], "peak_mb": 7}
-    return speed.SIZES | row
-
-
-def test_table_by_hand():
-    """Medians of the rounds' own ratios, without the rounds that a slow version sat out."""
-    rows = [timed("BEAR", [2.0, 4.0, 3.0]), timed("UWAC analytic", [3.0, 4.0, 6.0])]
-    rows.append(timed("UWAC literal", [300.0, None, 1200.0]))
-    *_, bear, analytic, literal = speed.table(rows).splitlines()
-    start = "| BEAR | door-human | 1 | 256 | 100 | 7 | 3.00 (2.00 to 4.00) | 2.00 (1.50 to 2.00) |"
-    assert bear.startswith(start)
-    assert " 1.50 (1.00 to 2.00) | 1.00 (1.00 to 1.00) |" in analytic
-    assert literal.endswith("| 275.00 (150.00 to 400.00) | 150.00 (100.00 to 200.00) |")
-
-
-def test_rows_of_another_machine_stay_as_they_are(tmp_path, monkeypatch):
-    theirs = timed("BEAR", [1.0]) | {"hardware": "another", "threads": 64}
-    file = tmp_path / "speed.json"
-    file.write_text(json.dumps([theirs]))
-    rows_of = lambda group, _, about: [timed(name, [2.0], group) | about for name in speed.VERSIONS]
-    monkeypatch.setattr(speed, "measure", rows_of)
-    speed.main(speed.Args(folder=tmp_path, threads=1))
-    kept, *rows = json.loads(file.read_text())
-    assert kept == theirs and len(rows) == len(speed.VERSIONS) * len(speed.GROUPS)
+def test_a_ratio_is_the_median_of_the_rounds_own():
+    """Without the rounds that a slow version sat out."""
+    row = {"ms": [300.0, None, 1200.0, 900.0]}
+    assert speed.ratio(row, [3.0, 4.0, 6.0, 6.0]) == "150.00 (100.00 to 200.00)"
 
 
 def test_estimates_of_a_known_variance():
