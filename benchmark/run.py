@@ -193,7 +193,9 @@ def train(name: str, run: Run, args: Args) -> dict:
         result = read_json(run_dir / "result.json")
         if args.legs:
             result["policies"] = read_json(run_dir / "evaluation.json")
-        return result | {"hardware": hardware(result["hardware"])}
+        git = f"git -C {shlex.quote(str(ROOT))} describe --always --dirty 2>/dev/null"
+        commit = subprocess.getoutput(git)
+        return result | {"hardware": hardware(result["hardware"]), "commit": commit}
     lines = log_file.read_text(errors="replace").split("\n")
     last = next((line for line in reversed(lines) if line), "no word")
     message = f"exit code {code}: {last} ({log_file})"

@@ -21,6 +21,7 @@ for module in (run, records):
 # the fifth, and once it goes on it is well; --fail say ends it after the first with an error.
 STUB = """
 import json, os, signal, sys
+from pathlib import Path
 words = dict(zip(sys.argv[1::2], sys.argv[2::2]))
 folder = Path(words.get("--resume") or words["--run-dir"])
 folder.mkdir(exist_ok=True)
@@ -99,7 +100,7 @@ def test_a_killed_run_goes_on_from_its_checkpoint(local_ray, stub, capsys):
     result = json.loads(file.read_text())
     assert result["method"] == "stub" and result["data"]["path"] == "b"
     assert result["args"] == {"threads": "1", "resume": None, "run_dir": None}
-    assert result["hardware"] == records.hardware("cpu, 1 threads")
+    assert "commit" in result and result["hardware"] == records.hardware("cpu, 1 threads")
     lines = capsys.readouterr().out.splitlines()  # among Ray's
     first, second, last = [line for line in lines if line.startswith("door-demo__stub")]
     assert first.endswith("fail-kill: 5 of 10 updates (warm-up): score 2.5")
