@@ -43,7 +43,7 @@ POLICIES = {  # and their names in print, with N
     "greedy": "greedy best of {}",
     "sample": "sample",
     "mean": "mean",
-    "vae": "VAE (behaviour cloning)",
+    "vae": "BC, the VAE's decoder",
 }
 CHOOSING = ("best", "greedy")  # policies that have N candidates
 

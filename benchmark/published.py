@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 HERE = Path(__file__).parent
+BC = "BC, the actor's network"
 
 
 def others_scores() -> pd.DataFrame:
@@ -41,7 +42,7 @@ def cloned_scores(task: str) -> dict[str, float]:
     if not file.exists():
         return {}
     scores = json.loads(file.read_text())["history"][-1]["scores"]  # (seeds, episodes)
-    return {"BC": float(np.mean(scores))}
+    return {BC: float(np.mean(scores))}
 
 
 def main() -> None:

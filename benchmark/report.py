@@ -19,9 +19,9 @@ import pandas as pd
 import tyro
 from curves import draw_curves
 from ending import errors_in_one_line
-from evaluate import SCRIPTS, earlier_results
+from evaluate import POLICIES, SCRIPTS, earlier_results
 from methods import METHODS
-from published import cloned_scores, others_scores
+from published import BC, cloned_scores, others_scores
 from records import read_json
 from scipy.stats import bootstrap, trim_mean
 from style import COLOURS, NAMES
@@ -56,8 +56,8 @@ last evaluation where fewer than ten lie after it ("evaluations" says 10 or 1): 
 D4RL's tasks. std is over seeds. Q target, MMD, weight (the critic's) and AUROC are the last. Hours
 of wall time are a seed's.""",
     "beside": """**Beside others.** The paper's Tables 1 and 2, reruns that others published
-(`benchmark/paper/reruns.csv`), and ours of one sample: of the actor, of behaviour cloning by its
-network ("BC", bc.py), and of the runs' own VAE ("VAE").""",
+(`benchmark/paper/reruns.csv`), and ours: one sample of the actor, the mean of behaviour cloning
+(BC) by the actor's network (bc.py), and one sample of the runs' own VAE.""",
     "aggregates": """**Over tasks**, of one sample of the actor, where a method and BEAR have three
 seeds: interquartile mean (IQM), and the probability that a seed scores more than one of BEAR's
 (Agarwal et al., 2021), with 95% intervals from 2,000 bootstrap samples of each task's seeds.""",
@@ -192,9 +192,9 @@ def beside_table(table: pd.DataFrame, policies: pd.DataFrame) -> pd.DataFrame:
     ours = table.pivot_table("sample", SETTING, "method", sort=False).add_prefix("here: ")
     cloning = policies[policies["policy"] == "vae"].sort_values("updates", kind="stable")
     last = cloning.groupby(METHOD)["score"].last()
-    ours.insert(0, "here: VAE", last.groupby(SETTING).mean())
+    ours.insert(0, f"here: {POLICIES['vae']}", last.groupby(SETTING).mean())
     tasks = ours.index.get_level_values("task")
-    ours.insert(0, "here: BC", [cloned_scores(task).get("BC") for task in tasks])
+    ours.insert(0, f"here: {BC}", [cloned_scores(task).get(BC) for task in tasks])
     rows = ours.reset_index().merge(others_scores(), on="task")
     return rows[[*SETTING, *others_scores(), *ours]].dropna(axis="columns", how="all")
 

@@ -6,7 +6,7 @@ import pandas as pd
 import seaborn as sns
 from evaluate import POLICIES, key_of
 from matplotlib.ticker import EngFormatter
-from published import cloned_scores, paper_scores
+from published import BC, cloned_scores, paper_scores
 from style import mark, save, shade_warmup
 
 
@@ -33,7 +33,8 @@ def observations(runs: pd.DataFrame, method: list[str]) -> pd.DataFrame:
     rows = rows[rows["episodes"] == most]  # of several evaluations the largest
     agents = rows.groupby(played)["agent"].transform("nunique")
     means = rows[agents > 1].groupby(columns[:-1], sort=False)["score"].mean().reset_index()
-    return pd.concat([rows[agents == 1], means])
+    one = rows[agents == 1].assign(over="the episodes of a single seed")
+    return pd.concat([one, means.assign(over="seeds")])
 
 
 def policy_table(rows: pd.DataFrame, method: list[str]) -> pd.DataFrame:
@@ -76,18 +77,18 @@ def draw_policies(run: pd.Series, rows: pd.DataFrame, path: Path) -> None:
         markers=True,
         palette="colorblind",
         height=3.8,
-        aspect=1.2,
+        aspect=1.4,
     )
     for method, axes in grid.axes_dict.items():
-        axes.set(title=method, xlabel="updates", ylabel="normalized score")
+        axes.set(title=method, xlabel="updates", ylabel=run["unit"])
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
         axes.set_xlim(0, rows["updates"].max() * 1.03)
         for name, score in (paper_scores(run["task"]) | cloned_scores(run["task"])).items():
-            if method.startswith(name.removeprefix("paper: ")) or name == "BC":
+            if method.startswith(name.removeprefix("paper: ")) or name == BC:
                 mark(axes, score, name)
         shade_warmup(axes, run["args"]["warmup_steps"])
     grid.figure.suptitle(f"{run['task']}, {run['args'].get('mmd_kernel')} kernel of MMD")
     grid.figure.set_layout_engine("constrained")
-    title = "mean, and standard error over seeds, or over the episodes of a single one"
+    title = f"mean, and standard error over {' or '.join(sorted(set(rows['over'])))}"
     sns.move_legend(grid, "outside lower center", title=title, ncols=3)
     save(grid.figure, path)

@@ -176,7 +176,7 @@ def test_scores_of_policies(tmp_path):
     assert float(rows["BEAR"]["score"]) == pytest.approx(10 / 3) and rows["BEAR"]["agents"] == "3"
     assert float(rows["BEAR"]["error"]) == pytest.approx(np.std([2, 3, 5], ddof=1) / math.sqrt(3))
     (beside,) = table(args, "beside")
-    assert float(beside["here: VAE"]) == 3
+    assert float(beside["here: BC, the VAE's decoder"]) == 3
 
 
 def test_panels_show_what_to_compare_with(tmp_path, figures):
