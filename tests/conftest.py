@@ -77,10 +77,14 @@ def scalars(run):
 class Point(gym.Env):
     """A small environment of one's own: nothing happens in 5 steps."""
 
+    metadata = {"render_modes": ["rgb_array"]}
     observation_space = gym.spaces.Box(-9, 9, (3,), np.float32)
     action_space = gym.spaces.Box(-2, 2, (2,), np.float32)
     at_step = {}  # what a test has happen at the n-th step of all
     steps = 0
+
+    def __init__(self, render_mode=None):
+        self.render_mode = render_mode
 
     def reset(self, seed=None, options=None):
         super().reset(seed=seed)

@@ -17,7 +17,6 @@ WRONG = [
     ("dropout", 1.0, "Input should be less than 1"),
     ("dropout", 0, "no variance to weigh by; add --weighting none"),
     ("passes", 1, "Input should be greater than or equal to 2"),
-    ("weighting", "var", "Input should be 'variance', 'std', 'exp' or 'none'"),
     ("spectral_norm", 2.5, "Input should be 'auto', True or False"),
     ("mmd_kernel", "rbf", "Input should be 'auto', 'gaussian' or 'laplacian'"),
     ("resume", "", "String should have at least 1 character"),

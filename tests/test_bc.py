@@ -12,18 +12,27 @@ import uwac
 
 
 def test_clones_the_data(tmp_path, monkeypatch):
-    """Seeds differ at first, and the actor's mean comes to the data's action of 0.6."""
+    """Seeds that begin alike draw mini-batches of their own, and the actor's mean comes to the data's
+    action of 0.6."""
     monkeypatch.chdir(tmp_path)
     data = d4rl.read(d4rl.download("door-demo"))
     score = d4rl.normalized_score("door-demo", data["rewards"].reshape(25, 200).sum(1).mean())
     data["actions"] = np.full_like(data["actions"], 0.6)
     monkeypatch.setattr(d4rl, "read", lambda path: data)
     played = []
+    agent_of = uwac.Agent
+
+    def alike(*args):
+        agent = agent_of(*args)
+        for parameter in agent.actor.parameters():
+            parameter.data[1] = parameter.data[0]
+        return agent
 
     def evaluate(agent, envs, seed, num):
         played.append(agent.act(data["observations"][None, :9].repeat(2, 0), num))
         return np.array([[d4rl.TASKS["door"][2]], [d4rl.TASKS["door"][3]]])
 
+    monkeypatch.setattr(uwac, "Agent", alike)
     monkeypatch.setattr(uwac, "evaluate", evaluate)
     bc.main(bc.Args("door-demo", num_seeds=2, total_steps=400, eval_every=200, eval_episodes=1))
     result = json.loads(Path("runs/bc/door-demo.json").read_text())

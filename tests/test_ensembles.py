@@ -1,12 +1,8 @@
 """benchmark/ensembles.py: variances and losses against numbers worked out by hand."""
 
-import json
-from pathlib import Path
-
 import ensembles
 import pytest
 import torch
-from conftest import command_line, words
 from torch.testing import assert_close
 
 
@@ -34,14 +30,3 @@ def test_each_member_of_an_ensemble_learns_by_itself_and_rem_as_one(members):
     of_target = mixture if members == "rem" else torch.full((3, 2), 1 / 3)
     assert_close(agent.target_critic.mixture, of_target)
     assert (agent.critic.mixture == 1 / 3).all()  # what acts
-
-
-def test_a_run_resumed(points, monkeypatch, refused):
-    size = {"members": "rem", "ensemble_size": 3}
-    assert command_line(ensembles, words(ensembles, **size), monkeypatch) == 0
-    assert command_line(ensembles, "--resume run --total-steps 7", monkeypatch) == 0
-    result = json.loads(Path("run/result.json").read_text())
-    assert result["algorithm"] == "ensembles" and result["args"]["members"] == "rem"
-    assert [row["step"] for row in result["history"]] == [3, 6, 7]
-    line = refused("--resume run --ensemble-size 4", ensembles)
-    assert line == "error: --resume run: ensemble_size is 3 and stays so"

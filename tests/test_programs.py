@@ -1,5 +1,8 @@
-"""The programs of benchmark/ say in one line what is wrong with their input, and leave nothing."""
+"""The README's quick start runs; the programs of benchmark/ say in one line what is wrong with their
+input, and leave nothing."""
 
+import csv
+import json
 import shutil
 from pathlib import Path
 
@@ -11,12 +14,13 @@ import pytest
 import report
 import speed
 import torch
-from conftest import short
+from conftest import command_line, short
 
 run = pytest.importorskip("run", reason="benchmark/requirements.txt is not installed")
 
 import bear
 import d4rl
+import uwac
 
 DEMO = Path(d4rl.__file__).with_name("door-demo.hdf5")
 CASES = [
@@ -69,3 +73,22 @@ def test_bad_input(points, refused, monkeypatch):
         line = refused(words, program)
         assert line.startswith("error: ") and message in line
         assert {path: path.lstat().st_size for path in Path().rglob("*")} == before
+
+
+def test_quick_start(tmp_path, monkeypatch):
+    """The README's commands, shorter: both methods with their Q targets, and a picture."""
+    monkeypatch.chdir(tmp_path)
+    steps = "--warmup-steps 2 --total-steps 6 --eval-every 3 --eval-candidates 2 --batch-size 8"
+    line = f"--env-id door-demo {steps} --eval-episodes 1 --run-dir"
+    assert command_line(bear, f"{line} runs/bear", monkeypatch) == 0
+    assert command_line(uwac, f"{line} runs/uwac --spectral-norm False", monkeypatch) == 0
+    line = "runs/bear runs/uwac --metrics target_q weight"
+    assert command_line(report, line, monkeypatch) == 0
+    with open("runs/report/runs.csv") as file:
+        found = {row["method"]: float(row["Q target"]) for row in csv.DictReader(file)}
+    expected = {"BEAR, batch size 8": "bear", "UWAC, spectral norm False, batch size 8": "uwac"}
+    for method, run in expected.items():
+        result = json.loads(Path(f"runs/{run}/result.json").read_text())
+        expected[method] = result["history"][-1]["target_q"][0]
+    assert found == expected
+    assert Path("runs/report/01-door-demo-target_q-weight.png").exists()

@@ -219,48 +219,30 @@ def test_what_cannot_be_is_one_line(option, problem, refused):
     assert [path.name for path in Path().iterdir()] == ["points.hdf5"]
 
 
-@pytest.mark.parametrize("stdout", [None, io.StringIO()], ids=["closed", "a notebook's"])
-def test_any_standard_output_will_do(script, monkeypatch, stdout):
-    monkeypatch.setattr(sys, "stdout", stdout)
-    assert command_line(script, words(script, total_steps=1), monkeypatch) == 0
-    assert stdout is None or "1/1: " in stdout.getvalue()
-
-
-def agent_of(module, monkeypatch):
-    """An Agent that this module defines."""
-    monkeypatch.setitem(sys.modules, module.__name__, module)
-    return type("Agent", (uwac.Agent,), {"__module__": module.__name__})
+def test_a_notebooks_standard_output_will_do(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", io.StringIO())
+    assert command_line(uwac, words(uwac, total_steps=1), monkeypatch) == 0
+    assert "1/1: " in sys.stdout.getvalue()
 
 
 def test_an_agent_typed_in_a_notebook(monkeypatch):
     """Its module has no file."""
-    agent_type = agent_of(ModuleType("__main__"), monkeypatch)
+    monkeypatch.setitem(sys.modules, "__main__", ModuleType("__main__"))
+    agent_type = type("Agent", (uwac.Agent,), {"__module__": "__main__"})
     assert uwac.main(short(uwac, total_steps=1), agent_type=agent_type)["algorithm"] == "uwac"
     assert type(uwac.load_checkpoint(RUN, agent_type)[0]) is agent_type
 
 
-def test_a_copy_of_script_and_d4rl_runs_alone(tmp_path, monkeypatch):
-    """In a folder of any name, without standard output; the result has the copy's commit, and
-    whether it was edited since."""
+def test_a_copy_of_script_and_d4rl_runs_alone(tmp_path):
+    """In a folder of any name, from another one, without standard output."""
     copy = tmp_path / "o'brien\"; touch RAN; $(touch RAN)"
     shutil.copytree(ROOT / "d4rl", copy / "d4rl", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "uwac.py", copy)
-    git = ["git", "-c", "user.name=x", "-c", "user.email=x"]
-    for command in (["init", "-q"], ["add", "uwac.py"], ["commit", "-qm", "x"]):
-        subprocess.run(git + command, cwd=copy, check=True)
-    head = ["rev-parse", "--short", "HEAD"]
-    commit = subprocess.check_output(git + head, cwd=copy, text=True).strip()
     line = "--env-id door-demo --total-steps 1 --eval-episodes 1 --eval-candidates 2 --batch-size 4"
     line += " --variance analytic --run-dir copied"
     start = ["sh", "-c", 'exec "$@" >&-', "sh", sys.executable, copy / "uwac.py", *line.split()]
     done = subprocess.run(start, cwd=tmp_path, stderr=subprocess.PIPE, text=True, check=False)
     assert done.returncode == 0, done.stderr
     result = json.loads((tmp_path / "copied" / "result.json").read_text())
-    assert result["commit"] == commit
     assert result["data"]["path"] == str(copy / "d4rl" / "door-demo.hdf5")
-    (copy / "uwac.py").write_text("an edit")
-    module = ModuleType("edited")
-    module.__file__ = str(copy / "uwac.py")
-    result = uwac.main(short(uwac, total_steps=1), agent_type=agent_of(module, monkeypatch))
-    assert result["commit"] == f"{commit}-dirty"
     assert not [*tmp_path.glob("**/RAN")]
