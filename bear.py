@@ -4,7 +4,7 @@ Kumar et al., "Stabilizing Off-Policy Q-Learning via Bootstrapping Error Reducti
 as the baseline of Wu et al. (UWAC, ICML 2021), who are "the paper" from here on. `update` is their
 Algorithm 1 without what UWAC adds, and `diff bear.py uwac.py` shows that.
 
-    python bear.py --env-id door-demo --total-steps 4000 --eval-every 1000
+    python bear.py --env-id door-demo --warmup-steps 500 --total-steps 1750
 
 Shapes: S seeds trained side by side, B batch, N sampled actions (M for MMD), D observation size, A
 action size, H hidden units. Networks and mini-batches begin with S, and twin critics with 2 and S.
@@ -39,7 +39,7 @@ if not hasattr(d4rl, "TASKS"):
     raise ImportError(f"{d4rl.__file__} is not the d4rl that comes with this script")
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-GENERATOR = torch.cuda if DEVICE == "cuda" else torch  # of the random numbers in training
+GENERATOR = torch.cuda if DEVICE == "cuda" else torch  # has the state of training's random numbers
 GPUS = range(torch.cuda.device_count())
 PACKAGES = {"torch", "numpy", "gymnasium", "gymnasium_robotics", "mujoco"}
 # Only these may change when a run is resumed: all else shapes its training.
@@ -65,7 +65,7 @@ class Args:
     mmd_kernel: Literal["auto", "gaussian", "laplacian"] = "auto"  # auto: by the task (BEAR)
     mmd_sigma: PositiveFloat = 20.0  # width of the kernel (BEAR; the paper tried 10 and 20)
     mmd_threshold: NonNegativeFloat = 0.07  # MMD that the actor is held to (paper, 5.5)
-    warmup_steps: NonNegativeInt = 40_000  # updates at first, for MMD alone (BEAR)
+    warmup_steps: NonNegativeInt = 40_000  # first updates, where the actor has MMD alone (BEAR)
     actor_lr: NonNegativeFloat = 1e-4  # learning rate of the actor (BEAR)
     critic_lr: NonNegativeFloat = 3e-4  # learning rate of the critics (BEAR)
     vae_lr: NonNegativeFloat = 3e-4  # learning rate of the behaviour VAE (BEAR)
@@ -101,7 +101,8 @@ class Args:
 
 
 class StackedLinear(nn.Module):
-    """Linear layers side by side: (S, B, in) -> (*stack, B, out), `stack` being S, or 2 and S."""
+    """Linear layers side by side: (S, B, in) or (*stack, B, in) -> (*stack, B, out), `stack` being S,
+    or 2 and S."""
 
     def __init__(self, stack: tuple[int, ...], in_dim: int, out_dim: int):
         super().__init__()
@@ -128,7 +129,7 @@ class MLP(nn.Module):
 
     @torch.no_grad()
     def init_weights(self, output_bound: float) -> None:
-        """Initial weights as in BEAR's and UWAC's code; the last layer's are U(±output_bound)."""
+        """Initial weights as in BEAR and ml-uwac; the last layer's are U(±output_bound)."""
         for layer in self.layers[:2]:
             bound = layer.bias.shape[-1] ** -0.5  # BEAR counts a layer's outputs, not its inputs
             layer.weight.uniform_(-bound, bound)
@@ -138,8 +139,8 @@ class MLP(nn.Module):
 
 
 def concat(obs: Tensor, x: Tensor) -> Tensor:
-    """[obs, x]: (S, B, D + E) for x (S, B, E); for x (S, B, N, E), where each state is repeated for
-    its N rows, (S, B * N, D + E)."""
+    """obs (S, B, D) and x (S, B, E) -> (S, B, D + E). With x (S, B, N, E) each state is repeated for
+    its N rows: (S, B * N, D + E)."""
     if x.dim() == 4:
         obs = obs.repeat_interleave(x.shape[2], dim=1)
         x = x.flatten(1, 2)
@@ -280,7 +281,7 @@ class Agent(nn.Module):
         return action.clamp(low, high).to(self.low.dtype).numpy(force=True)
 
     def from_env(self, action: np.ndarray) -> Tensor:
-        """Actions (..., A) of the environment's in [-1, 1]; those out of bounds are beyond it."""
+        """The environment's actions (..., A), scaled to [-1, 1]; those out of bounds land outside."""
         low, high = self.low.double(), self.high.double()
         action = torch.as_tensor(action, device=low.device)
         return ((action - (high + low) / 2) / ((high - low) / 2)).float()
@@ -288,7 +289,7 @@ class Agent(nn.Module):
 
 def update(agent: Agent, data: list[Tensor], step: int | Tensor, args: Args) -> dict[str, Tensor]:
     """One step of all networks, Algorithm 1, lines 3 to 12, on data (n, ...): obs, action, reward,
-    next_obs, done. A CUDA graph takes `step` as a tensor. Returns metrics (S,)."""
+    next_obs, done. `step` is a tensor in a CUDA graph (benchmark/gpu.py). Returns metrics (S,)."""
     # Line 3: a mini-batch of transitions for each seed.
     batches = (args.num_seeds, args.batch_size)
     index = torch.randint(len(data[0]), batches, device=data[0].device)
@@ -311,8 +312,8 @@ def update(agent: Agent, data: list[Tensor], step: int | Tensor, args: Args) -> 
     critic_loss = (q - target_q).square().sum(0).mean(1)
     agent.minimize(critic_loss, "critic")
 
-    # Line 10: samples of the actor and of the behaviour VAE, before the tanh; at this state, as in
-    # ml-uwac, where the paper has the target actor's at the next.
+    # Line 10: samples of the actor and of the behaviour VAE, before the tanh, at this state, as in
+    # ml-uwac. (The paper: the target actor's, at the next state.)
     actor_samples = agent.actor.sample(obs, args.num_mmd_samples)  # (S, B, M, A)
     with torch.no_grad():
         vae_samples = agent.vae.sample(obs, args.num_mmd_samples)  # (S, B, M, A)
@@ -330,7 +331,7 @@ def update(agent: Agent, data: list[Tensor], step: int | Tensor, args: Args) -> 
     agent.minimize(-alpha * mmd_violation.detach(), "dual")
 
     with torch.no_grad():
-        agent.log_alpha.clamp_(-5, 10)  # BEAR: alpha ends at e^10 = 22,026
+        agent.log_alpha.clamp_(-5, 10)  # BEAR: alpha is at most e^10 = 22,026
         # Line 12: the targets follow.
         for old, new in zip(agent.target_critic.parameters(), agent.critic.parameters()):
             old.lerp_(new, args.tau)
@@ -388,7 +389,7 @@ def load_checkpoint(run: str | Path, agent_type: type[Agent] = Agent) -> tuple[A
     try:
         saved = torch.load(path, map_location="cpu", weights_only=True)
         args = agent_type.args_type(**saved["args"])
-        if args.resolved() != saved["args"]:
+        if args.resolved() != saved["args"]:  # defaults stand for what the other script lacks
             raise ValueError("its arguments are another script's")
         bounds = (saved["agent"]["low"], saved["agent"]["high"])
         agent = agent_type(args, *saved["dims"], *bounds).to(DEVICE)
@@ -419,7 +420,7 @@ def train(agent: Agent, data: list[Tensor], envs, run: Path, result: dict, updat
                 continue
             metrics = {name: value.numpy(force=True) for name, value in metrics.items()}  # (S,)
             if evaluating:
-                torch.set_float32_matmul_precision("highest")  # bfloat16 would blur whose Q is best
+                torch.set_float32_matmul_precision("highest")  # less would blur whose Q is best
                 returns = evaluate(agent, envs, [args.seed, step], args.eval_candidates)
                 of_samples = evaluate(agent, envs, [args.seed, step], 1)
                 metrics["score"] = d4rl.normalized_score(args.env_id, returns).mean(1)
@@ -432,7 +433,7 @@ def train(agent: Agent, data: list[Tensor], envs, run: Path, result: dict, updat
                 for i, value in enumerate(values):
                     writer.add_scalar(f"{name}/agent-{i}", value, step)
             if evaluating:
-                writer.flush()  # a resumed run writes nothing before its checkpoint again
+                writer.flush()  # before the checkpoint, after which a resumed run goes on
                 row = {name: values.tolist() for name, values in metrics.items()}
                 history.append({"step": step, "seconds": perf_counter() - began, **row})
                 save(run, agent, result)
@@ -448,7 +449,7 @@ def main(args: Args, dataset: dict | None = None, agent_type=Agent, update=updat
     before any training, FloatingPointError where that diverges, OSError where a file cannot be
     written."""
     torch.set_float32_matmul_precision(args.matmul_precision)
-    torch.empty(8_000_000)  # glibc then keeps freed memory for reuse: 7% faster or more
+    torch.empty(8_000_000)  # freed, so glibc keeps such memory for reuse: 7% faster
     num_envs = args.num_seeds * args.eval_episodes
     envs = gym.vector.SyncVectorEnv([lambda: d4rl.make(args.env_id)] * num_envs)
     source = {"path": "arrays from Python", "sha256": None, "d4rl": False}

@@ -1,10 +1,11 @@
 """UWAC: offline reinforcement learning that down-weights backups whose target is uncertain.
 
 Wu et al., "Uncertainty Weighted Actor-Critic for Offline Reinforcement Learning" (ICML 2021): BEAR
-(bear.py) with weights beta / Var[Q] in both losses, Var[Q] being the critics' variance under
-dropout. `update` is the paper's Algorithm 1, and `diff bear.py uwac.py` shows all that UWAC adds.
+(bear.py) whose critics learn under dropout, with weights beta / Var[Q] in the critics' and the
+actor's losses, Var[Q] being the critics' variance under dropout. `update` is Algorithm 1 as the
+paper's authors run it. `diff bear.py uwac.py` shows all that UWAC adds.
 
-    python uwac.py --env-id door-demo --total-steps 4000 --eval-every 1000 --variance analytic
+    python uwac.py --env-id door-demo --warmup-steps 500 --total-steps 1750 --variance analytic
 
 Shapes: S seeds trained side by side, B batch, N sampled actions (M for MMD), D observation size, A
 action size, H hidden units, T stochastic passes. Networks and mini-batches begin with S, and twin
@@ -41,7 +42,7 @@ if not hasattr(d4rl, "TASKS"):
     raise ImportError(f"{d4rl.__file__} is not the d4rl that comes with this script")
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-GENERATOR = torch.cuda if DEVICE == "cuda" else torch  # of the random numbers in training
+GENERATOR = torch.cuda if DEVICE == "cuda" else torch  # has the state of training's random numbers
 GPUS = range(torch.cuda.device_count())
 PACKAGES = {"torch", "numpy", "gymnasium", "gymnasium_robotics", "mujoco"}
 # Only these may change when a run is resumed: all else shapes its training.
@@ -61,10 +62,10 @@ class Args:
     beta: PositiveFloat = 1.6  # weight beta / Var[Q] (paper, 5.5: 0.8, 1.6 or 2.5)
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1  # rate, after each hidden layer (ml-uwac)
     variance: Literal["mc", "analytic"] = "mc"  # Var[Q] from T passes (Algorithm 1), or closed form
-    passes: Annotated[int, Field(ge=2)] = 100  # T, stochastic passes of mc (paper, Algorithm 1)
-    q_noise: bool = False  # Q in both losses with the noise of a mean of T passes (ml-uwac)
+    passes: Annotated[int, Field(ge=2)] = 100  # T, stochastic passes (paper, Algorithm 1)
+    q_noise: bool = False  # Q in both losses as ml-uwac has it: with noise, see q_values
     weighting: Literal["variance", "std", "exp", "none"] = "variance"  # see uncertainty_weight
-    weight_clip: NonNegativeFloat = 1.5  # upper limit of the weight (paper, 5.5)
+    weight_clip: PositiveFloat = 1.5  # upper limit of the weight (paper, 5.5)
     spectral_norm: Literal["auto", True, False] = "auto"  # of the critics; auto: on Adroit (paper)
     # BEAR
     batch_size: PositiveInt = 256  # B, transitions in a mini-batch (BEAR)
@@ -76,7 +77,7 @@ class Args:
     mmd_kernel: Literal["auto", "gaussian", "laplacian"] = "auto"  # auto: by the task (BEAR)
     mmd_sigma: PositiveFloat = 20.0  # width of the kernel (BEAR; the paper tried 10 and 20)
     mmd_threshold: NonNegativeFloat = 0.07  # MMD that the actor is held to (paper, 5.5)
-    warmup_steps: NonNegativeInt = 40_000  # updates at first, for MMD alone (BEAR)
+    warmup_steps: NonNegativeInt = 40_000  # first updates, where the actor has MMD alone (BEAR)
     actor_lr: NonNegativeFloat = 1e-4  # learning rate of the actor (BEAR)
     critic_lr: NonNegativeFloat = 3e-4  # learning rate of the critics (BEAR)
     vae_lr: NonNegativeFloat = 3e-4  # learning rate of the behaviour VAE (BEAR)
@@ -117,7 +118,8 @@ class Args:
 
 
 class StackedLinear(nn.Module):
-    """Linear layers side by side: (S, B, in) -> (*stack, B, out), `stack` being S, or 2 and S."""
+    """Linear layers side by side: (S, B, in) or (*stack, B, in) -> (*stack, B, out), `stack` being S,
+    or 2 and S."""
 
     def __init__(self, stack: tuple[int, ...], in_dim: int, out_dim: int):
         super().__init__()
@@ -144,7 +146,7 @@ class MLP(nn.Module):
 
     @torch.no_grad()
     def init_weights(self, output_bound: float) -> None:
-        """Initial weights as in BEAR's and UWAC's code; the last layer's are U(±output_bound)."""
+        """Initial weights as in BEAR and ml-uwac; the last layer's are U(±output_bound)."""
         for layer in self.layers[:2]:
             bound = layer.bias.shape[-1] ** -0.5  # BEAR counts a layer's outputs, not its inputs
             layer.weight.uniform_(-bound, bound)
@@ -154,8 +156,8 @@ class MLP(nn.Module):
 
 
 def concat(obs: Tensor, x: Tensor) -> Tensor:
-    """[obs, x]: (S, B, D + E) for x (S, B, E); for x (S, B, N, E), where each state is repeated for
-    its N rows, (S, B * N, D + E)."""
+    """obs (S, B, D) and x (S, B, E) -> (S, B, D + E). With x (S, B, N, E) each state is repeated for
+    its N rows: (S, B * N, D + E)."""
     if x.dim() == 4:
         obs = obs.repeat_interleave(x.shape[2], dim=1)
         x = x.flatten(1, 2)
@@ -163,12 +165,13 @@ def concat(obs: Tensor, x: Tensor) -> Tensor:
 
 
 class SpectralNorm(nn.Module):
-    """Parametrization W / sigma, sigma the largest singular value of W (Miyato et al., 2018)."""
+    """Parametrization W / sigma of each W of a stack, which torch's takes for a single matrix. sigma
+    is the largest singular value of W, by power iteration (Miyato et al., 2018)."""
 
     def __init__(self, weight: Tensor):
         super().__init__()
         u = torch.linalg.svd(weight.detach(), full_matrices=False).U  # weight (2, S, in, out)
-        self.register_buffer("u", u[..., :1].clone())  # (2, S, in, 1), the first of the left ones
+        self.register_buffer("u", u[..., :1].clone())  # (2, S, in, 1): |u^T W| = sigma
 
     def forward(self, weight: Tensor) -> Tensor:
         return weight / (self.u.mT @ weight).norm(dim=-1, keepdim=True)
@@ -262,18 +265,20 @@ def mmd(x: Tensor, y: Tensor, kernel: str, sigma: float) -> Tensor:
 def mc_dropout_variance(critic: Critic, obs: Tensor, action: Tensor, p: float, T: int) -> Tensor:
     """Sample variance of Q1 and Q2 over T passes under dropout of rate p (paper, section 4.1): obs
     (S, B, D), action (S, B, A) -> (2, S, B). A pass has one mask per layer for the whole batch, as
-    it samples one network: its errors are shared by all states, so their ranking is less noisy."""
+    it samples one network: all states are compared under the same T networks."""
     first, second, last = critic.layers
+    # A unit is a row here. Those that a pass keeps are divided by 1 - p.
     h1 = (first(concat(obs, action)).relu_() / (1 - p)).flatten(0, 1).mT.contiguous()  # (2S, H, B)
     w2 = second.weight.flatten(0, 1)  # (2S, H, H)
-    z = w2.mT @ h1 + second.bias.flatten(0, 1).mT  # (2S, H, B), into the second ReLU if none drops
+    z = w2.mT @ h1 + second.bias.flatten(0, 1).mT  # (2S, H, B), if no unit drops
     drop1, drop2 = (torch.rand(T, 2, *z.shape[:2], device=z.device) < p).unbind(1)  # (T, 2S, H)
     w3 = last.weight.view(z.shape[:2]) * ~drop2 / (1 - p)  # (T, 2S, H)
     q = torch.empty(T, len(z), z.shape[2], device=z.device)
     for i in range(len(z)):
         for t in range(T):
-            # Few units drop: to take their part from z is cheaper than to compute z anew.
-            if z.is_cuda:  # which must not wait to know how many
+            # A pass has z less the part of the units that drop. On a CPU these alone are multiplied,
+            # as they are few; a GPU would wait to learn how many, so there the others are 0.
+            if z.is_cuda:
                 w, h = w2[i], h1[i] * drop1[t, i].unsqueeze(1)
             else:
                 units = drop1[t, i].nonzero().squeeze(1)
@@ -295,13 +300,13 @@ def analytic_dropout_variance(critic: Critic, obs: Tensor, action: Tensor, p: fl
     h1 = first(concat(obs, action)).relu_()  # (2, S, B, H)
     z = second(h1)
     std = (mask_variance * h1.square() @ w2.square()).sqrt().clamp(min=1e-12)
-    t = (z / std).clamp(-8, 8)  # further out the density is a denormal number: slow, and next to 0
+    t = (z / std).clamp(-8, 8)  # the density is 0 there; beyond 13 it is denormal, so slow
     slope = torch.special.ndtr(t)  # P(z > 0), the mean slope of the ReLU
     density = torch.exp(-0.5 * t.square()) / (2 * torch.pi) ** 0.5
     mean = z * slope + std * density  # E[h2]
     mean_square = z * mean + std.square() * slope  # E[h2^2]
-    # The first mask perturbs all units jointly (linearized). The second mask, and what of the first
-    # is not linear, perturb each unit independently.
+    # joint: with the first mask all units move together, h2 by slope * dz (linearized). of_unit: the
+    # rest of Var[mask * h2], hence - (slope * std)^2, taken as independent between units.
     joint = mask_variance * (h1 * ((w3 * slope) @ w2.mT)).square().sum(-1)
     of_unit = (1 + mask_variance) * mean_square - mean.square() - (slope * std).square()
     variance = (joint + (w3.square() * of_unit).sum(-1)).clamp(min=0)
@@ -317,10 +322,8 @@ def uncertainty_weight(variance: Tensor, args: Args) -> Tensor:
         weight = args.beta / variance
     elif args.weighting == "std":  # paper, 5.6
         weight = args.beta / variance.sqrt()
-    elif args.weighting == "exp":  # ml-uwac
+    else:  # "exp" (ml-uwac)
         weight = torch.exp(-args.beta * variance)
-    else:
-        raise ValueError(f"weighting {args.weighting}")
     return weight.clamp(max=args.weight_clip)
 
 
@@ -369,9 +372,9 @@ class Agent(nn.Module):
         return analytic_dropout_variance(critic, obs, action, p).sum(0)
 
     def q_values(self, critic: Critic, obs: Tensor, action: Tensor, noise: bool) -> Tensor:
-        """Q1 and Q2 without dropout, shapes as Critic.forward. With `noise` they are what ml-uwac
-        takes: means of T stochastic passes with masks of their own for every action. The passes are
-        not made: such a mean is nearly normal, with mean Q and variance Var[Q] / T."""
+        """Q1 and Q2 without dropout, shapes as Critic.forward. With `noise` they stand
+        for what ml-uwac takes: means of T stochastic passes, with masks of their own for each
+        action. Such a mean is nearly normal, about Q with variance Var[Q] / T."""
         q = critic(obs, action)
         if not noise or self.args.dropout == 0:
             return q
@@ -409,7 +412,7 @@ class Agent(nn.Module):
         return action.clamp(low, high).to(self.low.dtype).numpy(force=True)
 
     def from_env(self, action: np.ndarray) -> Tensor:
-        """Actions (..., A) of the environment's in [-1, 1]; those out of bounds are beyond it."""
+        """The environment's actions (..., A), scaled to [-1, 1]; those out of bounds land outside."""
         low, high = self.low.double(), self.high.double()
         action = torch.as_tensor(action, device=low.device)
         return ((action - (high + low) / 2) / ((high - low) / 2)).float()
@@ -417,7 +420,7 @@ class Agent(nn.Module):
 
 def update(agent: Agent, data: list[Tensor], step: int | Tensor, args: Args) -> dict[str, Tensor]:
     """One step of all networks, Algorithm 1, lines 3 to 12, on data (n, ...): obs, action, reward,
-    next_obs, done. A CUDA graph takes `step` as a tensor. Returns metrics (S,)."""
+    next_obs, done. `step` is a tensor in a CUDA graph (benchmark/gpu.py). Returns metrics (S,)."""
     # Line 3: a mini-batch of transitions for each seed.
     batches = (args.num_seeds, args.batch_size)
     index = torch.randint(len(data[0]), batches, device=data[0].device)
@@ -437,7 +440,7 @@ def update(agent: Agent, data: list[Tensor], step: int | Tensor, args: Args) -> 
         mixture = args.lmbda * torch.minimum(q1, q2) + (1 - args.lmbda) * torch.maximum(q1, q2)
         y, best = mixture.max(-1)  # (S, B)
         target_q = reward + args.gamma * (1 - done) * y
-        # Line 7: for Var[y], Var[Q1] + Var[Q2] at the action that attains the maximum.
+        # Line 7: in place of Var[y], Var[Q1] + Var[Q2] at the best action, as in ml-uwac.
         best_action = candidates.take_along_dim(best[:, :, None, None], dim=2).squeeze(2)
         var_y = agent.uncertainty(agent.target_critic, next_obs, best_action)  # (S, B)
         weight = uncertainty_weight(var_y, args)
@@ -446,8 +449,8 @@ def update(agent: Agent, data: list[Tensor], step: int | Tensor, args: Args) -> 
     critic_loss = (weight * (q - target_q).square()).sum(0).mean(1)
     agent.minimize(critic_loss, "critic")
 
-    # Line 10: samples of the actor and of the behaviour VAE, before the tanh; at this state, as in
-    # ml-uwac, where the paper has the target actor's at the next.
+    # Line 10: samples of the actor and of the behaviour VAE, before the tanh, at this state, as in
+    # ml-uwac. (The paper: the target actor's, at the next state.)
     actor_samples = agent.actor.sample(obs, args.num_mmd_samples)  # (S, B, M, A)
     with torch.no_grad():
         vae_samples = agent.vae.sample(obs, args.num_mmd_samples)  # (S, B, M, A)
@@ -467,7 +470,7 @@ def update(agent: Agent, data: list[Tensor], step: int | Tensor, args: Args) -> 
     agent.minimize(-alpha * mmd_violation.detach(), "dual")
 
     with torch.no_grad():
-        agent.log_alpha.clamp_(-5, 10)  # BEAR: alpha ends at e^10 = 22,026
+        agent.log_alpha.clamp_(-5, 10)  # BEAR: alpha is at most e^10 = 22,026
         # Line 12: the targets follow.
         for old, new in zip(agent.target_critic.parameters(), agent.critic.parameters()):
             old.lerp_(new, args.tau)
@@ -542,7 +545,7 @@ def load_checkpoint(run: str | Path, agent_type: type[Agent] = Agent) -> tuple[A
     try:
         saved = torch.load(path, map_location="cpu", weights_only=True)
         args = agent_type.args_type(**saved["args"])
-        if args.resolved() != saved["args"]:
+        if args.resolved() != saved["args"]:  # defaults stand for what the other script lacks
             raise ValueError("its arguments are another script's")
         bounds = (saved["agent"]["low"], saved["agent"]["high"])
         agent = agent_type(args, *saved["dims"], *bounds).to(DEVICE)
@@ -573,7 +576,7 @@ def train(agent: Agent, data: list[Tensor], envs, run: Path, result: dict, updat
                 continue
             metrics = {name: value.numpy(force=True) for name, value in metrics.items()}  # (S,)
             if evaluating:
-                torch.set_float32_matmul_precision("highest")  # bfloat16 would blur whose Q is best
+                torch.set_float32_matmul_precision("highest")  # less would blur whose Q is best
                 returns = evaluate(agent, envs, [args.seed, step], args.eval_candidates)
                 of_samples = evaluate(agent, envs, [args.seed, step], 1)
                 metrics["score"] = d4rl.normalized_score(args.env_id, returns).mean(1)
@@ -587,7 +590,7 @@ def train(agent: Agent, data: list[Tensor], envs, run: Path, result: dict, updat
                 for i, value in enumerate(values):
                     writer.add_scalar(f"{name}/agent-{i}", value, step)
             if evaluating:
-                writer.flush()  # a resumed run writes nothing before its checkpoint again
+                writer.flush()  # before the checkpoint, after which a resumed run goes on
                 row = {name: values.tolist() for name, values in metrics.items()}
                 history.append({"step": step, "seconds": perf_counter() - began, **row})
                 save(run, agent, result)
@@ -607,7 +610,7 @@ def main(args: Args, dataset: dict | None = None, agent_type=Agent, update=updat
     before any training, FloatingPointError where that diverges, OSError where a file cannot be
     written."""
     torch.set_float32_matmul_precision(args.matmul_precision)
-    torch.empty(8_000_000)  # glibc then keeps freed memory for reuse: 7% faster or more
+    torch.empty(8_000_000)  # freed, so glibc keeps such memory for reuse: 7% faster
     num_envs = args.num_seeds * args.eval_episodes
     envs = gym.vector.SyncVectorEnv([lambda: d4rl.make(args.env_id)] * num_envs)
     source = {"path": "arrays from Python", "sha256": None, "d4rl": False}
