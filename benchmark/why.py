@@ -31,7 +31,7 @@ class Args:
 
 
 def read_runs(results: Path) -> pd.DataFrame:
-    """A row for each run of a method with MMD, with all its seeds' evaluations and diagnoses."""
+    """A row for each seed of each method with MMD, with its evaluations and diagnoses."""
     rows = []
     for folder in sorted(path for path in results.iterdir() if path.is_dir()):
         diagnoses = results / f"{folder.name}-diagnosis.json"
@@ -41,24 +41,30 @@ def read_runs(results: Path) -> pd.DataFrame:
             if "mmd_kernel" not in result.get("args", {}):
                 continue
             args = result["args"]
-            history = pd.DataFrame(result["history"]).set_index("step")
-            shares = {}
-            for name, diagnosis in found.items():
-                run, step = name.rsplit("-", 1)
-                if run == file.stem and "q_share" in diagnosis:
-                    shares[int(step)] = np.mean(diagnosis["q_share"])
-            rows.append(
-                {
-                    "method": result.get("method") or result["algorithm"],
-                    "task": args["env_id"],
-                    "spectral norm": "yes" if args.get("spectral_norm") else "no",
-                    "kernel": args["mmd_kernel"],
-                    "updates": history.index[-1],
-                    "args": args,
-                    "history": history,
-                    "shares": pd.Series(shares, dtype=float).sort_index(),
-                }
-            )
+            for seed in range(len(result["history"][0]["alpha"])):
+                history = [
+                    {name: np.ravel(values)[seed % np.size(values)] for name, values in row.items()}
+                    for row in result["history"]
+                ]
+                history = pd.DataFrame(history).set_index("step")
+                shares = {}
+                for name, diagnosis in found.items():
+                    run, step = name.rsplit("-", 1)
+                    if run == file.stem and "q_share" in diagnosis:
+                        shares[int(step)] = diagnosis["q_share"][seed]
+                rows.append(
+                    {
+                        "method": result.get("method") or result["algorithm"],
+                        "folder": folder.name,
+                        "task": args["env_id"],
+                        "spectral norm": "yes" if args.get("spectral_norm") else "no",
+                        "kernel": args["mmd_kernel"],
+                        "updates": history.index[-1],
+                        "args": args,
+                        "history": history,
+                        "shares": pd.Series(shares, dtype=float).sort_index(),
+                    }
+                )
     return pd.DataFrame(rows)
 
 
@@ -68,7 +74,7 @@ def equal_weights(runs: pd.DataFrame) -> pd.DataFrame:
     values = []
     for args, history in zip(weighted["args"], weighted["history"]):
         last = history.iloc[-1]
-        values.append(np.mean(last["weight"]) * np.mean(last["variance"]) / args["beta"])
+        values.append(last["weight"] * last["variance"] / args["beta"])
     weighted["E[w] E[Var] / beta"] = values
     setting = ["task", "spectral norm", "kernel", "updates"]
     table = weighted.groupby(setting)["E[w] E[Var] / beta"].agg(["size", "min", "max"])
@@ -80,11 +86,13 @@ def at_the_limit(runs: pd.DataFrame) -> str:
     """How many runs end with alpha at its limit, and Q's share wherever it is there."""
     ended, shares = 0, []
     for history, measured in zip(runs["history"], runs["shares"]):
-        limited = history["alpha"].map(np.mean) > 0.99 * LIMIT
+        limited = history["alpha"] > 0.99 * LIMIT
         ended += limited.iloc[-1]
-        shares += [share for step, share in measured.items() if limited[step]]
+        near = history["mmd"] < 1  # beyond, the policy has left the data, and MMD has no gradient
+        shares += [share for step, share in measured.items() if limited[step] and near[step]]
     number = f"alpha is at its limit at the end of {ended} of {len(runs)} runs"
-    return f"{number}; there Q's share is {max(shares):.4%} or less, at {len(shares)} checkpoints"
+    where = f"at {len(shares)} checkpoints with an MMD below 1"
+    return f"{number}; there Q's share is {max(shares):.4%} or less, {where}"
 
 
 def draw(runs: pd.DataFrame, official: pd.DataFrame, path: Path) -> None:
@@ -102,14 +110,14 @@ def draw(runs: pd.DataFrame, official: pd.DataFrame, path: Path) -> None:
         label = f"ours: {NAMES.get(run['method'], run['method'])}".replace(" (analytic)", "")
         colour = COLOURS.get(run["method"], "0.5")
         style = {"linewidth": 0.8, "alpha": 0.6}
-        if run["history"]["alpha"].iloc[-1][0] < 0.99 * LIMIT:
-            label += f", {run['task']}, {run['kernel']} kernel"
+        if run["history"]["alpha"].iloc[-1] < 0.99 * LIMIT:
+            label += f", results/{run['folder']}"
             colour = colours.get(label) or next(spare)
             style = {"linewidth": 2.2}
         first = label not in colours
         colours[label] = colour
         for metric in ("mmd", "alpha"):
-            values = run["history"][metric].map(np.mean)
+            values = run["history"][metric]
             name = label if first and metric == "alpha" else None
             panels[metric].plot(values.index, values, color=colour, label=name, **style)
         shares = run["shares"].clip(lower=1e-9)
