@@ -103,6 +103,7 @@ def test_a_run_killed_again_and_again_goes_on(script):
         assert go(script, place) == -signal.SIGKILL
     assert go(script) == 0
     assert left(RUN) == expected
+    assert scalars(RUN) == scalars("undisturbed")
 
 
 def test_what_may_change():

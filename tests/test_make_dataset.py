@@ -152,6 +152,7 @@ def test_minari(tmp_path, monkeypatch, refused):
     arrays, metadata = read(make_dataset.main(Args(minari="toy/with-v0", folder=tmp_path)))
     assert metadata["environment"] == "Hopper-v4"
     assert arrays["rewards"].tolist() == [0, 1, 2, 0, 1, 2]
+    assert (arrays["observations"][3:] == np.float32(parts["observations"][:-1])).all()
     with pytest.warns(UserWarning, match="env_spec is None"):
         make("toy/without-v0", buffers, **spaces)
     line = refused(f"--minari toy/without-v0 --folder {tmp_path}", make_dataset)
