@@ -96,11 +96,13 @@ def go(script, place=None):
 
 
 def test_a_run_killed_again_and_again_goes_on(script):
-    """In an update, in an evaluation, and half through writing checkpoint.pt and result.json."""
+    """In its fourth update, then in the second evaluation, and then half through writing
+    checkpoint.pt and result.json. The log in TensorBoard is that of one run, too."""
     expected = undisturbed(script)
-    files = [(torch, "save", 2), (Path, "write_text", 1)]
-    for place in [(script.Agent, "minimize", 2), (SyncVectorEnv, "step", 3), *files]:
+    files = [(torch, "save", 1), (Path, "write_text", 1)]
+    for place in [(script.Agent, "minimize", 14), (SyncVectorEnv, "step", 3), *files]:
         assert go(script, place) == -signal.SIGKILL
+        assert [row["step"] for row in script.load_checkpoint(RUN)[1]["history"]] == [3]
     assert go(script) == 0
     assert left(RUN) == expected
     assert scalars(RUN) == scalars("undisturbed")
