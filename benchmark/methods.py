@@ -6,6 +6,7 @@ METHODS = {
     "uwac-analytic": "uwac.py --variance analytic",
     "bear+sn": "uwac.py --weighting none --dropout 0 --spectral-norm True --variance analytic",
     # Without weights Var[Q] is a metric alone, for which the cheap estimate will do.
+    "bear+dropout": "uwac.py --weighting none --spectral-norm False --variance analytic",
     "bear+dropout+sn": "uwac.py --weighting none --spectral-norm True --variance analytic",
     # Not in the paper: do the weights keep Q bounded without the norm that Adroit has?
     "uwac-no-sn": "uwac.py --spectral-norm False --variance analytic",
