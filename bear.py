@@ -101,8 +101,7 @@ class Args:
 
 
 class StackedLinear(nn.Module):
-    """Linear layers side by side: (S, B, in) or (*stack, B, in) -> (*stack, B, out), `stack` being S,
-    or 2 and S."""
+    """Linear layers side by side: (..., B, in) -> (*stack, B, out), `stack` being S, or 2 and S."""
 
     def __init__(self, stack: tuple[int, ...], in_dim: int, out_dim: int):
         super().__init__()
