@@ -74,7 +74,7 @@ class Args:
     total_steps: PositiveInt = 500_000  # updates (D4RL's evaluation protocol)
     eval_every: PositiveInt = 5_000  # updates between evaluations, with a checkpoint each (CORL)
     eval_episodes: PositiveInt = 10  # episodes per evaluation and seed (CORL)
-    eval_candidates: PositiveInt = 100  # actions per state, the best by Q1 acts (paper, 5.5)
+    eval_candidates: PositiveInt = 100  # actions per state (paper, 5.5), the best by Q1 acts
     log_every: PositiveInt = 1_000  # updates between lines, and between entries in TensorBoard
     dataset_path: str | None = None  # file in D4RL's format; then env_id may be any Gymnasium id
     run_dir: str | None = None  # folder of results; None: runs/ENV__SCRIPT__SEED__DATE-TIME
@@ -138,8 +138,8 @@ class MLP(nn.Module):
 
 
 def concat(obs: Tensor, x: Tensor) -> Tensor:
-    """obs (S, B, D) and x (S, B, E) -> (S, B, D + E). With x (S, B, N, E) each state is repeated for
-    its N rows: (S, B * N, D + E)."""
+    """obs (S, B, D) and x (S, B, E) -> (S, B, D + E). For x (S, B, N, E) each state is repeated N
+    times -> (S, B * N, D + E)."""
     if x.dim() == 4:
         obs = obs.repeat_interleave(x.shape[2], dim=1)
         x = x.flatten(1, 2)
@@ -254,7 +254,7 @@ class Agent(nn.Module):
     @torch.no_grad()
     def act(self, obs: np.ndarray, num: int = 100, deterministic: bool = False) -> np.ndarray:
         """Each seed's actions, in the environment's units: the best by Q1 of `num` samples of its
-        actor (paper, 5.5), or the actor's mean. obs (D,) -> (S, A); obs (B, D), or (S, B, D) of
+        actor (BEAR), or the actor's mean. obs (D,) -> (S, A); obs (B, D), or (S, B, D) of
         each seed's own -> (S, B, A)."""
         obs = torch.as_tensor(obs, dtype=torch.float32, device=self.log_alpha.device)
         if obs.dim() == 1:
@@ -280,7 +280,7 @@ class Agent(nn.Module):
         return action.clamp(low, high).to(self.low.dtype).numpy(force=True)
 
     def from_env(self, action: np.ndarray) -> Tensor:
-        """The environment's actions (..., A), scaled to [-1, 1]; those out of bounds land outside."""
+        """The environment's actions (..., A) scaled to [-1, 1]; out of bounds they land outside."""
         low, high = self.low.double(), self.high.double()
         action = torch.as_tensor(action, device=low.device)
         return ((action - (high + low) / 2) / ((high - low) / 2)).float()
@@ -388,7 +388,7 @@ def load_checkpoint(run: str | Path, agent_type: type[Agent] = Agent) -> tuple[A
     try:
         saved = torch.load(path, map_location="cpu", weights_only=True)
         args = agent_type.args_type(**saved["args"])
-        if args.resolved() != saved["args"]:  # defaults stand for what the other script lacks
+        if args.resolved() != saved["args"]:  # unequal if defaults had to fill in
             raise ValueError("its arguments are another script's")
         bounds = (saved["agent"]["low"], saved["agent"]["high"])
         agent = agent_type(args, *saved["dims"], *bounds).to(DEVICE)
@@ -444,11 +444,11 @@ def train(agent: Agent, data: list[Tensor], envs, run: Path, result: dict, updat
 
 def main(args: Args, dataset: dict | None = None, agent_type=Agent, update=update) -> dict:
     """Train on the task's data, or on `dataset`, arrays by D4RL's names; evaluate, and report into
-    the run's folder. Returns what its result.json holds. Raises ArgumentTypeError or ValueError
-    before any training, FloatingPointError where that diverges, OSError where a file cannot be
+    the run's folder. Returns what its result.json holds. Raises ValueError before any
+    training, FloatingPointError where that diverges, OSError where a file cannot be had or
     written."""
     torch.set_float32_matmul_precision(args.matmul_precision)
-    torch.empty(8_000_000)  # freed, so glibc keeps such memory for reuse: 7% faster
+    torch.empty(8_000_000)  # 32 MB, freed: glibc then reuses such blocks; 7% faster
     num_envs = args.num_seeds * args.eval_episodes
     envs = gym.vector.SyncVectorEnv([lambda: d4rl.make(args.env_id)] * num_envs)
     source = {"path": "arrays from Python", "sha256": None, "d4rl": False}

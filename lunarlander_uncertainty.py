@@ -108,8 +108,8 @@ class MLP(nn.Module):
 
 
 def concat(obs: Tensor, x: Tensor) -> Tensor:
-    """obs (S, B, D) and x (S, B, E) -> (S, B, D + E). With x (S, B, N, E) each state is repeated for
-    its N rows: (S, B * N, D + E)."""
+    """obs (S, B, D) and x (S, B, E) -> (S, B, D + E). For x (S, B, N, E) each state is repeated N
+    times -> (S, B * N, D + E)."""
     if x.dim() == 4:
         obs = obs.repeat_interleave(x.shape[2], dim=1)
         x = x.flatten(1, 2)
@@ -139,13 +139,13 @@ def analytic_dropout_variance(critic: Critic, obs: Tensor, action: Tensor, p: fl
     h1 = first(concat(obs, action)).relu_()  # (2, S, B, H)
     z = second(h1)
     std = (mask_variance * h1.square() @ w2.square()).sqrt().clamp(min=1e-12)
-    t = (z / std).clamp(-8, 8)  # the density is 0 there; beyond 13 it is denormal, so slow
+    t = (z / std).clamp(-8, 8)  # the density is tiny there; beyond 13 it is denormal, so slow
     slope = torch.special.ndtr(t)  # P(z > 0), the mean slope of the ReLU
     density = torch.exp(-0.5 * t.square()) / (2 * torch.pi) ** 0.5
     mean = z * slope + std * density  # E[h2]
     mean_square = z * mean + std.square() * slope  # E[h2^2]
-    # joint: with the first mask all units move together, h2 by slope * dz (linearized). of_unit: the
-    # rest of Var[mask * h2], hence - (slope * std)^2, taken as independent between units.
+    # joint: with the first mask all units move together, h2 by slope * dz (linearized). of_unit:
+    # the rest of Var[mask * h2], hence - (slope * std)^2, as if independent between units.
     joint = mask_variance * (h1 * ((w3 * slope) @ w2.mT)).square().sum(-1)
     of_unit = (1 + mask_variance) * mean_square - mean.square() - (slope * std).square()
     variance = (joint + (w3.square() * of_unit).sum(-1)).clamp(min=0)

@@ -2,8 +2,8 @@
 
 Wu et al., "Uncertainty Weighted Actor-Critic for Offline Reinforcement Learning" (ICML 2021): BEAR
 (bear.py) whose critics learn under dropout, with weights beta / Var[Q] in the critics' and the
-actor's losses, Var[Q] being the critics' variance under dropout. `update` is Algorithm 1 as the
-paper's authors run it. `diff bear.py uwac.py` shows all that UWAC adds.
+actor's losses, Var[Q] being the critics' variance under dropout. `update` is Algorithm 1, and
+docs/fidelity.md lists where ml-uwac differs. `diff bear.py uwac.py` shows all that UWAC adds.
 
     python uwac.py --env-id door-demo --warmup-steps 500 --total-steps 1750 --variance analytic
 
@@ -86,7 +86,7 @@ class Args:
     total_steps: PositiveInt = 500_000  # updates (D4RL's evaluation protocol)
     eval_every: PositiveInt = 5_000  # updates between evaluations, with a checkpoint each (CORL)
     eval_episodes: PositiveInt = 10  # episodes per evaluation and seed (CORL)
-    eval_candidates: PositiveInt = 100  # actions per state, the best by Q1 acts (paper, 5.5)
+    eval_candidates: PositiveInt = 100  # actions per state (paper, 5.5), the best by Q1 acts
     log_every: PositiveInt = 1_000  # updates between lines, and between entries in TensorBoard
     dataset_path: str | None = None  # file in D4RL's format; then env_id may be any Gymnasium id
     run_dir: str | None = None  # folder of results; None: runs/ENV__SCRIPT__SEED__DATE-TIME
@@ -155,8 +155,8 @@ class MLP(nn.Module):
 
 
 def concat(obs: Tensor, x: Tensor) -> Tensor:
-    """obs (S, B, D) and x (S, B, E) -> (S, B, D + E). With x (S, B, N, E) each state is repeated for
-    its N rows: (S, B * N, D + E)."""
+    """obs (S, B, D) and x (S, B, E) -> (S, B, D + E). For x (S, B, N, E) each state is repeated N
+    times -> (S, B * N, D + E)."""
     if x.dim() == 4:
         obs = obs.repeat_interleave(x.shape[2], dim=1)
         x = x.flatten(1, 2)
@@ -164,7 +164,7 @@ def concat(obs: Tensor, x: Tensor) -> Tensor:
 
 
 class SpectralNorm(nn.Module):
-    """Parametrization W / sigma of each W of a stack, which torch's takes for a single matrix. sigma
+    """Parametrization W / sigma of each matrix W of a stack (torch's would take it as one). sigma
     is the largest singular value of W, by power iteration (Miyato et al., 2018)."""
 
     def __init__(self, weight: Tensor):
@@ -275,7 +275,7 @@ def mc_dropout_variance(critic: Critic, obs: Tensor, action: Tensor, p: float, T
     q = torch.empty(T, len(z), z.shape[2], device=z.device)
     for i in range(len(z)):
         for t in range(T):
-            # A pass has z less the part of the units that drop. On a CPU these alone are multiplied,
+            # A pass has z less the part of the units that drop. On a CPU only these are multiplied,
             # as they are few; a GPU would wait to learn how many, so there the others are 0.
             if z.is_cuda:
                 w, h = w2[i], h1[i] * drop1[t, i].unsqueeze(1)
@@ -299,13 +299,13 @@ def analytic_dropout_variance(critic: Critic, obs: Tensor, action: Tensor, p: fl
     h1 = first(concat(obs, action)).relu_()  # (2, S, B, H)
     z = second(h1)
     std = (mask_variance * h1.square() @ w2.square()).sqrt().clamp(min=1e-12)
-    t = (z / std).clamp(-8, 8)  # the density is 0 there; beyond 13 it is denormal, so slow
+    t = (z / std).clamp(-8, 8)  # the density is tiny there; beyond 13 it is denormal, so slow
     slope = torch.special.ndtr(t)  # P(z > 0), the mean slope of the ReLU
     density = torch.exp(-0.5 * t.square()) / (2 * torch.pi) ** 0.5
     mean = z * slope + std * density  # E[h2]
     mean_square = z * mean + std.square() * slope  # E[h2^2]
-    # joint: with the first mask all units move together, h2 by slope * dz (linearized). of_unit: the
-    # rest of Var[mask * h2], hence - (slope * std)^2, taken as independent between units.
+    # joint: with the first mask all units move together, h2 by slope * dz (linearized). of_unit:
+    # the rest of Var[mask * h2], hence - (slope * std)^2, as if independent between units.
     joint = mask_variance * (h1 * ((w3 * slope) @ w2.mT)).square().sum(-1)
     of_unit = (1 + mask_variance) * mean_square - mean.square() - (slope * std).square()
     variance = (joint + (w3.square() * of_unit).sum(-1)).clamp(min=0)
@@ -373,7 +373,7 @@ class Agent(nn.Module):
     def q_values(self, critic: Critic, obs: Tensor, action: Tensor, noise: bool) -> Tensor:
         """Q1 and Q2 without dropout, shapes as Critic.forward. With `noise` they stand
         for what ml-uwac takes: means of T stochastic passes, with masks of their own for each
-        action. Such a mean is nearly normal, about Q with variance Var[Q] / T."""
+        action. Such a mean is nearly normal, roughly about Q, with variance Var[Q] / T."""
         q = critic(obs, action)
         if not noise or self.args.dropout == 0:
             return q
@@ -383,7 +383,7 @@ class Agent(nn.Module):
     @torch.no_grad()
     def act(self, obs: np.ndarray, num: int = 100, deterministic: bool = False) -> np.ndarray:
         """Each seed's actions, in the environment's units: the best by Q1 of `num` samples of its
-        actor (paper, 5.5), or the actor's mean. obs (D,) -> (S, A); obs (B, D), or (S, B, D) of
+        actor (BEAR), or the actor's mean. obs (D,) -> (S, A); obs (B, D), or (S, B, D) of
         each seed's own -> (S, B, A)."""
         obs = torch.as_tensor(obs, dtype=torch.float32, device=self.log_alpha.device)
         if obs.dim() == 1:
@@ -411,7 +411,7 @@ class Agent(nn.Module):
         return action.clamp(low, high).to(self.low.dtype).numpy(force=True)
 
     def from_env(self, action: np.ndarray) -> Tensor:
-        """The environment's actions (..., A), scaled to [-1, 1]; those out of bounds land outside."""
+        """The environment's actions (..., A) scaled to [-1, 1]; out of bounds they land outside."""
         low, high = self.low.double(), self.high.double()
         action = torch.as_tensor(action, device=low.device)
         return ((action - (high + low) / 2) / ((high - low) / 2)).float()
@@ -439,7 +439,7 @@ def update(agent: Agent, data: list[Tensor], step: int | Tensor, args: Args) -> 
         mixture = args.lmbda * torch.minimum(q1, q2) + (1 - args.lmbda) * torch.maximum(q1, q2)
         y, best = mixture.max(-1)  # (S, B)
         target_q = reward + args.gamma * (1 - done) * y
-        # Line 7: in place of Var[y], Var[Q1] + Var[Q2] at the best action, as in ml-uwac.
+        # Line 7: for Var[y], at the best action, Var[Q1] + Var[Q2], a sum as in ml-uwac.
         best_action = candidates.take_along_dim(best[:, :, None, None], dim=2).squeeze(2)
         var_y = agent.uncertainty(agent.target_critic, next_obs, best_action)  # (S, B)
         weight = uncertainty_weight(var_y, args)
@@ -544,7 +544,7 @@ def load_checkpoint(run: str | Path, agent_type: type[Agent] = Agent) -> tuple[A
     try:
         saved = torch.load(path, map_location="cpu", weights_only=True)
         args = agent_type.args_type(**saved["args"])
-        if args.resolved() != saved["args"]:  # defaults stand for what the other script lacks
+        if args.resolved() != saved["args"]:  # unequal if defaults had to fill in
             raise ValueError("its arguments are another script's")
         bounds = (saved["agent"]["low"], saved["agent"]["high"])
         agent = agent_type(args, *saved["dims"], *bounds).to(DEVICE)
@@ -605,11 +605,11 @@ def train(agent: Agent, data: list[Tensor], envs, run: Path, result: dict, updat
 
 def main(args: Args, dataset: dict | None = None, agent_type=Agent, update=update) -> dict:
     """Train on the task's data, or on `dataset`, arrays by D4RL's names; evaluate, and report into
-    the run's folder. Returns what its result.json holds. Raises ArgumentTypeError or ValueError
-    before any training, FloatingPointError where that diverges, OSError where a file cannot be
+    the run's folder. Returns what its result.json holds. Raises ValueError before any
+    training, FloatingPointError where that diverges, OSError where a file cannot be had or
     written."""
     torch.set_float32_matmul_precision(args.matmul_precision)
-    torch.empty(8_000_000)  # freed, so glibc keeps such memory for reuse: 7% faster
+    torch.empty(8_000_000)  # 32 MB, freed: glibc then reuses such blocks; 7% faster
     num_envs = args.num_seeds * args.eval_episodes
     envs = gym.vector.SyncVectorEnv([lambda: d4rl.make(args.env_id)] * num_envs)
     source = {"path": "arrays from Python", "sha256": None, "d4rl": False}
