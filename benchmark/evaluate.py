@@ -126,7 +126,7 @@ def film(env_id: str, playing: SimpleNamespace, folder: Path, seed: list[int], n
         envs = gym.wrappers.vector.RecordVideo(envs, str(folder), **first)
         uwac.evaluate(playing, envs, seed, num)
         envs.close()
-    except (gym.error.Error, ImportError, RuntimeError, AttributeError) as error:  # MuJoCo's, too
+    except (gym.error.Error, ImportError, RuntimeError, AttributeError, TypeError) as error:
         needs = "--film needs moviepy and, without a screen, MUJOCO_GL=egl"
         raise ValueError(f"{needs} ({error})") from error
 
