@@ -56,3 +56,13 @@ def test_update_never_waits_for_the_gpu(script, changes):
         update(step)
     finally:
         torch.cuda.set_sync_debug_mode("default")
+
+
+@on_a_gpu
+def test_devices_agree_on_the_variance(monkeypatch):
+    critic, obs, action = uwac.Critic(2, 39, 28), torch.rand(2, 8, 39), torch.rand(2, 8, 28)
+    draws = torch.rand(20, 2, 4, 256)
+    monkeypatch.setattr(torch, "rand", lambda *shape, device: draws.view(shape).to(device))
+    cpu = uwac.mc_dropout_variance(critic, obs, action, 0.1, 20)
+    gpu = uwac.mc_dropout_variance(critic.cuda(), obs.cuda(), action.cuda(), 0.1, 20)
+    torch.testing.assert_close(gpu.cpu(), cpu, rtol=1e-3, atol=0)
