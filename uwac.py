@@ -273,17 +273,18 @@ def mc_dropout_variance(critic: Critic, obs: Tensor, action: Tensor, p: float, T
     drop1, drop2 = (torch.rand(T, 2, *z.shape[:2], device=z.device) < p).unbind(1)  # (T, 2S, H)
     w3 = last.weight.view(z.shape[:2]) * ~drop2 / (1 - p)  # (T, 2S, H)
     q = torch.empty(T, len(z), z.shape[2], device=z.device)
-    for i in range(len(z)):
+    h2 = torch.empty_like(z[0])  # (H, B), of one critic in one pass
+    for i, (z_i, w_i, h_i) in enumerate(zip(z, w2, h1)):
         for t in range(T):
             # A pass has z less the part of the units that drop. On a CPU only these are multiplied,
             # as they are few; a GPU would wait to learn how many, so there the others are 0.
             if z.is_cuda:
-                w, h = w2[i], h1[i] * drop1[t, i].unsqueeze(1)
+                w, h = w_i, h_i * drop1[t, i].unsqueeze(1)
             else:
                 units = drop1[t, i].nonzero().squeeze(1)
-                w, h = w2[i, units], h1[i, units]
-            h2 = torch.addmm(z[i], w.T, h, alpha=-1).relu_()  # (H, B)
-            q[t, i] = w3[t, i] @ h2  # without the last bias, which adds no variance
+                w, h = w_i[units], h_i[units]
+            torch.addmm(z_i, w.T, h, alpha=-1, out=h2).relu_()
+            torch.mv(h2.T, w3[t, i], out=q[t, i])  # the last bias would add no variance
     return q.var(0).view(2, -1, z.shape[2])
 
 
