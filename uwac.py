@@ -274,6 +274,9 @@ def mc_dropout_variance(critic: Critic, obs: Tensor, action: Tensor, p: float, T
     w3 = last.weight.view(z.shape[:2]) * ~drop2 / (1 - p)  # (T, 2S, H)
     q = torch.empty(T, len(z), z.shape[2], device=z.device)
     h2 = torch.empty_like(z[0])  # (H, B), of one critic in one pass
+    precision = torch.get_float32_matmul_precision()
+    # Products as small as a pass's are slower in bfloat16.
+    torch.set_float32_matmul_precision(precision.replace("medium", "high"))
     for i, (z_i, w_i, h_i) in enumerate(zip(z, w2, h1)):
         for t in range(T):
             # A pass has z less the part of the units that drop. On a CPU only these are multiplied,
@@ -285,6 +288,7 @@ def mc_dropout_variance(critic: Critic, obs: Tensor, action: Tensor, p: float, T
                 w, h = w_i[units], h_i[units]
             torch.addmm(z_i, w.T, h, alpha=-1, out=h2).relu_()
             torch.mv(h2.T, w3[t, i], out=q[t, i])  # the last bias would add no variance
+    torch.set_float32_matmul_precision(precision)
     return q.var(0).view(2, -1, z.shape[2])
 
 
