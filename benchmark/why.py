@@ -42,6 +42,7 @@ def read_runs(results: Path) -> pd.DataFrame:
                 continue
             args = result["args"]
             for seed in range(len(result["history"][0]["alpha"])):
+                # A metric has a value for each seed; step and seconds have one for all.
                 history = [
                     {name: np.ravel(values)[seed % np.size(values)] for name, values in row.items()}
                     for row in result["history"]
