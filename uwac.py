@@ -98,10 +98,9 @@ class Args:
             try:
                 pydantic.TypeAdapter(field.type, config=STRICT).validate_python(value)
             except pydantic.ValidationError as error:
-                option = field.name.replace("_", "-")
                 problem = error.errors()[0]["msg"]
                 # Not a ValueError, round which tyro would draw a box.
-                raise ArgumentTypeError(f"--{option} {value}: {problem}") from None
+                raise ArgumentTypeError(f"--{field.name} {value}: {problem}") from None
         if self.dropout == 0 and self.weighting != "none":
             raise ArgumentTypeError("--dropout 0: no variance to weigh by; add --weighting none")
 
@@ -322,27 +321,23 @@ def uncertainty_weight(variance: Tensor, args: Args) -> Tensor:
     """Weight of a state in a loss, from a variance of any shape (paper, equations 4 and 5)."""
     if args.weighting == "none":
         return torch.ones_like(variance)
-    if args.weighting == "variance":
-        weight = args.beta / variance
-    elif args.weighting == "std":  # paper, 5.6
-        weight = args.beta / variance.sqrt()
-    else:  # "exp" (ml-uwac)
-        weight = torch.exp(-args.beta * variance)
+    weight = {
+        "variance": args.beta / variance,
+        "std": args.beta / variance.sqrt(),  # paper, 5.6
+        "exp": torch.exp(-args.beta * variance),  # ml-uwac
+    }[args.weighting]
     return weight.clamp(max=args.weight_clip)
 
 
 class Agent(nn.Module):
-    """The networks of Algorithm 1 for S seeds, and their optimizers. Actions are in [-1, 1] inside;
-    low and high are the bounds of the environment's, numbers or (A,)."""
+    """The networks of Algorithm 1 for S seeds, and their optimizers."""
 
     args_type = Args
 
-    def __init__(self, args: Args, obs_dim: int, action_dim: int, low=-1.0, high=1.0):
+    def __init__(self, args: Args, obs_dim: int, action_dim: int):
         super().__init__()
         self.args = args
         self.dims = (obs_dim, action_dim)
-        self.register_buffer("low", torch.as_tensor(low).expand(action_dim).clone())
-        self.register_buffer("high", torch.as_tensor(high).expand(action_dim).clone())
         self.mmd_kernel = args.resolved()["mmd_kernel"]
         # Line 1: actor, critics with dropout and their targets; the VAE is for line 10.
         self.actor = Actor(args.num_seeds, obs_dim, action_dim)
@@ -387,9 +382,9 @@ class Agent(nn.Module):
 
     @torch.no_grad()
     def act(self, obs: np.ndarray, num: int = 100, deterministic: bool = False) -> np.ndarray:
-        """Each seed's actions, in the environment's units: the best by Q1 of `num` samples of its
-        actor (BEAR), or the actor's mean. obs (D,) -> (S, A); obs (B, D), or (S, B, D) of
-        each seed's own -> (S, B, A)."""
+        """Each seed's actions in [-1, 1], as `d4rl.make`'s environments take them: the best by Q1
+        of `num` samples of its actor (BEAR), or the actor's mean. obs (D,) -> (S, A); obs (B, D),
+        or (S, B, D) of each seed's own -> (S, B, A)."""
         obs = torch.as_tensor(obs, dtype=torch.float32, device=self.log_alpha.device)
         if obs.dim() == 1:
             return self.act(obs[None], num, deterministic)[:, 0]
@@ -399,27 +394,13 @@ class Agent(nn.Module):
         obs = obs.expand(self.args.num_seeds, -1, -1)
         if deterministic:
             mean, _ = self.actor(obs)
-            return self.to_env(mean.tanh())
+            return mean.tanh().numpy(force=True)
         candidates = self.actor.sample(obs, num).tanh()
         # As in ml-uwac, Q1 has the noise of T passes. Under spectral norm that is many times Q1's
         # spread over the candidates, so the choice is nearly random.
         q1, _ = self.q_values(self.critic, obs, candidates, noise=True)  # (S, B, N)
         best = q1.argmax(-1)[:, :, None, None]
-        return self.to_env(candidates.take_along_dim(best, dim=2).squeeze(2))
-
-    def to_env(self, action: Tensor) -> np.ndarray:
-        """Actions (..., A) in [-1, 1] in the environment's units and type, within its bounds."""
-        low, high = self.low.double(), self.high.double()
-        action = action.double() * ((high - low) / 2) + (high + low) / 2
-        if not self.low.is_floating_point():
-            action = action.round()
-        return action.clamp(low, high).to(self.low.dtype).numpy(force=True)
-
-    def from_env(self, action: np.ndarray) -> Tensor:
-        """The environment's actions (..., A) scaled to [-1, 1]; out of bounds they land outside."""
-        low, high = self.low.double(), self.high.double()
-        action = torch.as_tensor(action, device=low.device)
-        return ((action - (high + low) / 2) / ((high - low) / 2)).float()
+        return candidates.take_along_dim(best, dim=2).squeeze(2).numpy(force=True)
 
 
 def update(agent: Agent, data: list[Tensor], step: int | Tensor, args: Args) -> dict[str, Tensor]:
@@ -551,61 +532,13 @@ def load_checkpoint(run: str | Path, agent_type: type[Agent] = Agent) -> tuple[A
         args = agent_type.args_type(**saved["args"])
         if args.resolved() != saved["args"]:  # unequal if defaults had to fill in
             raise ValueError("its arguments are another script's")
-        bounds = (saved["agent"]["low"], saved["agent"]["high"])
-        agent = agent_type(args, *saved["dims"], *bounds).to(DEVICE)
+        agent = agent_type(args, *saved["dims"]).to(DEVICE)
         agent.load_state_dict(saved["agent"])
         for name, optimizer in agent.optimizers.items():
             optimizer.load_state_dict(saved["optimizers"][name])
     except Exception as error:  # damage shows in many ways
         raise ValueError(f"{path}: no checkpoint of this script ({error})") from error
     return agent, saved
-
-
-def train(agent: Agent, data: list[Tensor], envs, run: Path, result: dict, update) -> None:
-    """Trains from the last evaluation in `result` on, and writes metrics, evaluations in `envs` and
-    checkpoints into the run's folder. Raises ValueError, FloatingPointError and OSError."""
-    args = agent.args
-    history = result["history"]
-    start, seconds = (history[-1]["step"], history[-1]["seconds"]) if history else (0, 0.0)
-    if start > args.total_steps:
-        raise ValueError(f"--total-steps {args.total_steps}: {run} has {start} already")
-    began = perf_counter() - seconds
-    steps = range(start + 1, args.total_steps + 1)
-    bar = tqdm(steps, initial=start, total=args.total_steps, unit=" updates", mininterval=10)
-    with SummaryWriter(run, purge_step=start + 1) as writer:
-        for step in bar:
-            metrics = update(agent, data, step, args)
-            evaluating = step % args.eval_every == 0 or step == args.total_steps
-            if not evaluating and step % args.log_every != 0:
-                continue
-            metrics = {name: value.numpy(force=True) for name, value in metrics.items()}  # (S,)
-            if evaluating:
-                torch.set_float32_matmul_precision("highest")  # less would blur whose Q is best
-                returns = evaluate(agent, envs, [args.seed, step], args.eval_candidates)
-                of_samples = evaluate(agent, envs, [args.seed, step], 1)
-                metrics["score"] = d4rl.normalized_score(args.env_id, returns).mean(1)
-                metrics["score_sample"] = d4rl.normalized_score(args.env_id, of_samples).mean(1)
-                metrics |= {"return": returns.mean(1), "return_std": returns.std(1)}
-                metrics["ood_auroc"] = ood_auroc(agent, data, args)
-                torch.set_float32_matmul_precision(args.matmul_precision)
-            if not np.isfinite([*metrics.values()]).all():
-                raise FloatingPointError(f"diverged at update {step}: {metrics}")
-            for name, values in metrics.items():
-                for i, value in enumerate(values):
-                    writer.add_scalar(f"{name}/agent-{i}", value, step)
-            if evaluating:
-                writer.flush()  # before the checkpoint, after which a resumed run goes on
-                row = {name: values.tolist() for name, values in metrics.items()}
-                history.append({"step": step, "seconds": perf_counter() - began, **row})
-                save(run, agent, result)
-            means = ", ".join(f"{name} {values.mean():.3g}" for name, values in metrics.items())
-            if evaluating and args.weighting != "none":
-                share = metrics["weight"].mean() / args.weight_clip
-                means += "; every weight is clipped, see --beta" if share > 0.999 else ""
-                means += "; all weights are near 0, see --beta" if share < 0.01 else ""
-            phase = "warm-up, " if step <= args.warmup_steps else ""
-            with bar.external_write_mode():
-                print(f"{step}/{args.total_steps}: {phase}{means}", flush=True)
 
 
 def main(args: Args, dataset: dict | None = None, agent_type=Agent, update=update) -> dict:
@@ -641,32 +574,69 @@ def main(args: Args, dataset: dict | None = None, agent_type=Agent, update=updat
             raise ValueError(f"--run-dir {run} exists: choose another, or --resume {run}")
         run.mkdir(parents=True)
         torch.manual_seed(args.seed)
-        space = envs.single_action_space
-        dims = (*envs.single_observation_space.shape, *space.shape)
-        agent = agent_type(args, *dims, space.low, space.high).to(DEVICE)
+        dims = (*envs.single_observation_space.shape, *envs.single_action_space.shape)
+        agent = agent_type(args, *dims).to(DEVICE)
         history = []
     data = [torch.as_tensor(array, device=DEVICE) for array in transitions.values()]
-    action = agent.from_env(data[1])
-    data[1] = action.clamp(-1, 1)
-    clipped = (action.abs().amax(1) > 1 + 1e-5).sum().item()  # by more than rounding
+    clipped = (data[1].abs().amax(1) > 1 + 1e-5).sum().item()  # by more than rounding
+    data[1] = data[1].clamp(-1, 1)
     imported = sorted(PACKAGES & {*sys.modules})
     result = {
         "algorithm": script.stem,
         "args": args.resolved(),
         "data": source,
-        "transitions": len(action),
+        "transitions": len(data[0]),
         "clipped_actions": clipped,
         "versions": {name: str(sys.modules[name].__version__) for name in imported},
         "hardware": f"{DEVICE}, {torch.get_num_threads()} threads",
         "history": history,
     }
     origin = "D4RL's own file" if source["d4rl"] else "not D4RL's own"
-    print(f"{len(action)} transitions of {source['path']} ({origin}), {clipped} actions clipped")
+    print(f"{len(data[0])} transitions of {source['path']} ({origin}), {clipped} actions clipped")
     print(f"on {DEVICE}; results in {run}: --resume {run} goes on from its last evaluation")
-    with FileLock(run / "in-use.lock", timeout=0):  # no two processes train one run
+    start, seconds = (history[-1]["step"], history[-1]["seconds"]) if history else (0, 0.0)
+    if start > args.total_steps:
+        raise ValueError(f"--total-steps {args.total_steps}: {run} has {start} already")
+    began = perf_counter() - seconds
+    steps = range(start + 1, args.total_steps + 1)
+    lock = FileLock(run / "in-use.lock", timeout=0)  # no two processes train one run
+    with lock, SummaryWriter(run, purge_step=start + 1) as writer:
         if not history:
             save(run, agent, result)
-        train(agent, data, envs, run, result, update)
+        bar = tqdm(steps, initial=start, total=args.total_steps, unit=" updates", mininterval=10)
+        for step in bar:
+            metrics = update(agent, data, step, args)
+            evaluating = step % args.eval_every == 0 or step == args.total_steps
+            if not evaluating and step % args.log_every != 0:
+                continue
+            metrics = {name: value.numpy(force=True) for name, value in metrics.items()}  # (S,)
+            if evaluating:
+                torch.set_float32_matmul_precision("highest")  # less would blur whose Q is best
+                returns = evaluate(agent, envs, [args.seed, step], args.eval_candidates)
+                of_samples = evaluate(agent, envs, [args.seed, step], 1)
+                metrics["score"] = d4rl.normalized_score(args.env_id, returns).mean(1)
+                metrics["score_sample"] = d4rl.normalized_score(args.env_id, of_samples).mean(1)
+                metrics |= {"return": returns.mean(1), "return_std": returns.std(1)}
+                metrics["ood_auroc"] = ood_auroc(agent, data, args)
+                torch.set_float32_matmul_precision(args.matmul_precision)
+            if not np.isfinite([*metrics.values()]).all():
+                raise FloatingPointError(f"diverged at update {step}: {metrics}")
+            for name, values in metrics.items():
+                for i, value in enumerate(values):
+                    writer.add_scalar(f"{name}/agent-{i}", value, step)
+            if evaluating:
+                writer.flush()  # before the checkpoint, after which a resumed run goes on
+                row = {name: values.tolist() for name, values in metrics.items()}
+                history.append({"step": step, "seconds": perf_counter() - began, **row})
+                save(run, agent, result)
+            means = ", ".join(f"{name} {values.mean():.3g}" for name, values in metrics.items())
+            if evaluating and args.weighting != "none":
+                share = metrics["weight"].mean() / args.weight_clip
+                means += "; every weight is clipped, see --beta" if share > 0.999 else ""
+                means += "; all weights are near 0, see --beta" if share < 0.01 else ""
+            phase = "warm-up, " if step <= args.warmup_steps else ""
+            with bar.external_write_mode():
+                print(f"{step}/{args.total_steps}: {phase}{means}", flush=True)
     return result
 
 

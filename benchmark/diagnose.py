@@ -137,7 +137,7 @@ def diagnose(run: Path) -> dict[str, list[float]]:
         raise ValueError(f"{run}: {path} is not the data that it learned from")
     transitions = d4rl.qlearning_dataset(d4rl.make(args.env_id), path).values()
     data = [torch.as_tensor(array, device=uwac.DEVICE) for array in transitions]
-    data[1] = agent.from_env(data[1]).clamp(-1, 1)
+    data[1] = data[1].clamp(-1, 1)
     states = np.random.default_rng(0).permutation(len(data[0]))[:NUM_STATES]
     torch.manual_seed(0)
     obs, action = (array[states].expand(args.num_seeds, -1, -1) for array in data[:2])

@@ -57,8 +57,8 @@ class Critic(uwac.Critic):
 class Agent(uwac.Agent):
     args_type = Args
 
-    def __init__(self, args: Args, *dims, **bounds):
-        super().__init__(args, *dims, **bounds)
+    def __init__(self, args: Args, *dims: int):
+        super().__init__(args, *dims)
         self.critic = Critic(args, *self.dims)
         self.target_critic = copy.deepcopy(self.critic)
         parameters = self.critic.parameters()

@@ -101,11 +101,11 @@ def act(agent: uwac.Agent, policy: str, obs: np.ndarray, num: int) -> np.ndarray
         return agent.act(obs, deterministic=True)
     obs = torch.as_tensor(obs, dtype=torch.float32, device=agent.log_alpha.device)
     if policy == "vae":
-        return agent.to_env(agent.vae.sample(obs, 1).squeeze(2).tanh())
+        return agent.vae.sample(obs, 1).squeeze(2).tanh().numpy(force=True)
     candidates = agent.actor.sample(obs, num).tanh()  # (S, B, N, A)
     q1, _ = agent.critic(obs, candidates)  # (S, B, N)
     best = q1.argmax(-1)[:, :, None, None]
-    return agent.to_env(candidates.take_along_dim(best, dim=2).squeeze(2))
+    return candidates.take_along_dim(best, dim=2).squeeze(2).numpy(force=True)
 
 
 def player(agent: uwac.Agent, policy: str) -> SimpleNamespace:

@@ -131,7 +131,7 @@ def task_of(environment: str) -> str:
     return str(environment).split("-")[0].lower().removeprefix("adroithand")
 
 
-def play(act, envs: list[gym.Env], seeds: range) -> list[dict]:
+def play(act, envs: list[d4rl.UnitActions], seeds: range) -> list[dict]:
     """An episode in each of N environments, begun with its seed."""
     observations = [env.reset(seed=seed)[0] for env, seed in zip(envs, seeds)]
     rows = [[] for _ in envs]
@@ -141,6 +141,7 @@ def play(act, envs: list[gym.Env], seeds: range) -> list[dict]:
         for i, action in zip(list(running), actions):
             obs = observations[i]
             observations[i], reward, terminal, truncated, _ = envs[i].step(action)
+            action = envs[i].action(action)
             rows[i].append((obs, action, reward, terminal, truncated and not terminal))
             if terminal or truncated:
                 running.remove(i)

@@ -1,6 +1,7 @@
 """What the programs of this folder leave: files that are whole, and on which hardware."""
 
 import json
+import shlex
 import subprocess
 from pathlib import Path
 
@@ -33,3 +34,9 @@ def hardware(line: str) -> str:
     """With a model's name, of a script's result: "cpu, 1 threads" -> "AMD EPYC, 1 threads"."""
     device, threads = line.split(", ")
     return f"{subprocess.getoutput(MODEL[device]) or device}, {threads}"
+
+
+def commit(checkout: Path) -> str:
+    """Empty where there is no git, or the folder is no checkout of it."""
+    git = f"git -C {shlex.quote(str(checkout))} describe --always --dirty 2>/dev/null"
+    return subprocess.getoutput(git)

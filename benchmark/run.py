@@ -32,7 +32,7 @@ import tyro
 from ending import errors_in_one_line
 from evaluate import POLICIES, SCRIPTS
 from methods import METHODS
-from records import hardware, read_json, write_json
+from records import commit, hardware, read_json, write_json
 
 import d4rl
 
@@ -193,9 +193,7 @@ def train(name: str, run: Run, args: Args) -> dict:
         result = read_json(run_dir / "result.json")
         if args.legs:
             result["policies"] = read_json(run_dir / "evaluation.json")
-        git = f"git -C {shlex.quote(str(ROOT))} describe --always --dirty 2>/dev/null"
-        commit = subprocess.getoutput(git)
-        return result | {"hardware": hardware(result["hardware"]), "commit": commit}
+        return result | {"hardware": hardware(result["hardware"]), "commit": commit(ROOT)}
     lines = log_file.read_text(errors="replace").split("\n")
     last = next((line for line in reversed(lines) if line), "no word")
     message = f"exit code {code}: {last} ({log_file})"

@@ -48,11 +48,10 @@ def train(args: Args, rate: float, spectral_norm: bool) -> tuple[uwac.Agent, lis
     settings = {"env_id": args.env_id, "batch_size": args.batch_size, "variance": "analytic"}
     settings = uwac.Args(**settings, dropout=rate, spectral_norm=spectral_norm)
     torch.manual_seed(args.seed)
-    space = env.action_space
-    dims = (*env.observation_space.shape, *space.shape)
-    agent = uwac.Agent(settings, *dims, space.low, space.high).to(uwac.DEVICE)
+    dims = (*env.observation_space.shape, *env.action_space.shape)
+    agent = uwac.Agent(settings, *dims).to(uwac.DEVICE)
     data = [torch.as_tensor(array, device=uwac.DEVICE) for array in transitions.values()]
-    data[1] = agent.from_env(transitions["actions"]).clamp(-1, 1)
+    data[1] = data[1].clamp(-1, 1)
     for step in range(args.total_steps):
         uwac.update(agent, data, step, settings)
     return agent, data

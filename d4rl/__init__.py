@@ -58,10 +58,28 @@ def full_id(env_id: str) -> str:
     return f"{env_id}-v0" if f"{env_id}-v0" in TASK_OF else env_id
 
 
-def make(env_id: str, **kwargs) -> gym.Env:
+class UnitActions(gym.ActionWrapper):
+    """An environment with actions in [-1, 1], as policies that end in a tanh give them."""
+
+    def __init__(self, env: gym.Env):
+        super().__init__(env)
+        self.own = env.action_space
+        self.center = (self.own.high.astype(float) + self.own.low) / 2
+        self.radius = (self.own.high.astype(float) - self.own.low) / 2
+        self.action_space = gym.spaces.Box(-1, 1, self.own.shape)
+
+    def action(self, action: np.ndarray) -> np.ndarray:
+        """Actions (..., A) in the environment's own units and type, within its bounds."""
+        action = self.center + self.radius * action
+        if self.own.dtype.kind in "iu":
+            action = action.round()
+        return action.clip(self.own.low, self.own.high).astype(self.own.dtype)
+
+
+def make(env_id: str, **kwargs) -> UnitActions:
     """`gym.make` for environments of which D4RL's format can hold data: with vectors of numbers,
-    bounded actions and a step limit. The version may be missing: `door-human`. Raises ValueError,
-    and what the environment itself raises."""
+    bounded actions, here scaled to [-1, 1], and a step limit. The version may be missing:
+    `door-human`. Raises ValueError, and what the environment itself raises."""
     try:
         env = gym.make(full_id(env_id), **kwargs)
     except gym.error.Error as error:
@@ -75,7 +93,7 @@ def make(env_id: str, **kwargs) -> gym.Env:
         raise ValueError(f"{env_id}: needs finite bounds of each action, not {env.action_space}")
     if env.spec.max_episode_steps is None:
         raise ValueError(f"{env_id}: needs a step limit: register it with max_episode_steps")
-    return env
+    return UnitActions(env)
 
 
 def get_normalized_score(env_id: str, score: np.ndarray) -> np.ndarray:
@@ -146,10 +164,11 @@ def qlearning_dataset(
     env: gym.Env, dataset: str | Path | dict[str, np.ndarray] | None = None
 ) -> dict[str, np.ndarray]:
     """Transitions of the task's file, of another file, or of arrays of n steps, for an environment
-    that gym.make made: observations (n, D), actions (n, A), rewards (n,), terminals (n,) and, if
-    there are any, timeouts (n,) and next_observations (n, D). Returns observations, actions,
-    rewards, next_observations and terminals, in this order, float32. Raises as `download` and
-    `read`, and ValueError for arrays that cannot be steps of the environment.
+    that `make` or `gym.make` made: observations (n, D), actions (n, A) in the environment's own
+    units, rewards (n,), terminals (n,) and, if there are any, timeouts (n,) and next_observations
+    (n, D). Returns observations, actions (for `make`'s environment scaled like its own), rewards,
+    next_observations and terminals, in this order, float32. Raises as `download` and `read`, and
+    ValueError for arrays that cannot be steps of the environment.
 
     With next_observations each step is a transition. Without, the next step has them, so the last
     step of an episode that the time limit ends is dropped. Without timeouts that limit is the
@@ -231,12 +250,13 @@ def checked(dataset: dict, env: gym.Env, where: str | Path) -> dict[str, np.ndar
             problem = f"{name} has {len(bad)} NaN or infinite numbers"
             raise ValueError(f"{where}: {problem}, the first in row {bad[0, 0]}")
         data[name] = array.astype(np.float32).reshape(shape)
-    if env.spec.id not in TASK_OF:  # some of D4RL's demonstrations are out of bounds
-        low = env.action_space.low.astype(float)
-        high = env.action_space.high.astype(float)
-        excess = np.maximum(low - data["actions"], data["actions"] - high)
-        beyond = np.flatnonzero((excess > 1e-5 * (high - low)).any(1))  # by more than rounding
-        if len(beyond):
-            problem = f"{len(beyond)} actions are out of {env.action_space}"
-            raise ValueError(f"{where}: {problem}, the first in row {beyond[0]}")
+    units = env if isinstance(env, UnitActions) else UnitActions(env)
+    unit = (data["actions"] - units.center) / units.radius
+    beyond = np.flatnonzero((np.abs(unit) > 1 + 2e-5).any(1))  # by more than rounding
+    # Some of D4RL's demonstrations are out of bounds.
+    if len(beyond) and env.spec.id not in TASK_OF:
+        problem = f"{len(beyond)} actions are out of {units.own}"
+        raise ValueError(f"{where}: {problem}, the first in row {beyond[0]}")
+    if units is env:
+        data["actions"] = unit.astype(np.float32)
     return data

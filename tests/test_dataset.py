@@ -6,11 +6,9 @@ import gymnasium as gym
 import h5py
 import numpy as np
 import pytest
-import torch
 from conftest import Point
 
 import d4rl
-import uwac
 
 
 def steps(n, terminals=(), timeouts=None):
@@ -174,31 +172,30 @@ SPACES = {
 
 @pytest.mark.parametrize("kind", SPACES)
 def test_actions_have_their_spaces_units_and_type(kind, monkeypatch):
-    """The agent's -1 and 1 are the bounds, and what is beyond them is clipped: also where float32
-    arithmetic says 0.30000004, or float64's 6.500000000000001."""
+    """-1 and 1 are the bounds, and what is beyond them is clipped: also where float32 arithmetic
+    says 0.30000004, or float64's 6.500000000000001."""
     space = SPACES[kind]
     width = space.high.astype(float) - space.low
     actions = np.linspace(space.low, space.high, 201, dtype=space.dtype)
-    agent = uwac.Agent(uwac.Args(), 3, 2, space.low, space.high)
-    inside = agent.from_env(actions)
-    expected = torch.linspace(-1, 1, 201).unsqueeze(1).expand(-1, 2)
-    torch.testing.assert_close(inside, expected, rtol=0, atol=1e-6)
-    back = agent.to_env(inside)
-    assert all(space.contains(action) for action in back)
-    rounding = 0 if kind == "D4RL's" else 1e-7
-    assert (abs(back.astype(float) - actions) <= rounding * width).all()
-    bounds = agent.to_env(torch.tensor([[-1.5, -1], [1, 1.5]]))
-    np.testing.assert_array_equal(bounds, [space.low, space.high])
-    agent.actor.layers[2].bias.data[:] = 9.0  # tanh(9) is 1 in float32
-    for deterministic in (True, False):
-        (action,) = agent.act(np.zeros(3), 5, deterministic)
-        assert space.contains(action) and action.dtype == space.dtype
-
     monkeypatch.setattr(Point, "action_space", space)
+    played = []
+    step = Point.step
+    monkeypatch.setattr(Point, "step", lambda self, a: [played.append(a), step(self, a)][1])
     env = d4rl.make("Point-v0")
+    env.reset()
     data = steps(201) | {"actions": actions, "timeouts": np.zeros(201)}
-    ours = d4rl.qlearning_dataset(env, data)["actions"]
-    np.testing.assert_array_equal(ours, actions[:-1].astype(np.float32))
+    unit = d4rl.qlearning_dataset(env, data)["actions"]
+    assert unit.dtype == np.float32
+    np.testing.assert_allclose(unit, np.linspace([-1, -1], [1, 1], 201)[:-1], rtol=0, atol=1e-6)
+    for action in [*unit, np.float32([1, 1]), np.float32([-1.5, 1.5])]:
+        env.step(action)
+    assert all(space.contains(action) for action in played)
+    rounding = 0 if kind == "D4RL's" else 1e-7
+    assert (abs(np.array(played[:201], float) - actions) <= rounding * width).all()
+    np.testing.assert_array_equal(played[201], [space.low[0], space.high[1]])
+
+    plain = d4rl.qlearning_dataset(gym.make("Point-v0"), data)["actions"]  # as gym.make's take them
+    np.testing.assert_array_equal(plain, actions[:-1].astype(np.float32))
     data["actions"] = actions + 1e-4 * width
     with pytest.raises(ValueError, match=r"1 actions are out of Box\(.*, the first in row 200"):
         d4rl.qlearning_dataset(env, data)

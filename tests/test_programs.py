@@ -14,7 +14,9 @@ import pytest
 import report
 import speed
 import torch
+import why
 from conftest import command_line, short
+from records import commit, write_json
 
 run = pytest.importorskip("run", reason="benchmark/requirements.txt is not installed")
 
@@ -24,7 +26,7 @@ import uwac
 
 DEMO = Path(d4rl.__file__).with_name("door-demo.hdf5")
 CASES = [
-    (ensembles, "--ensemble-size 1", "--ensemble-size 1: "),
+    (ensembles, "--ensemble-size 1", "--ensemble_size 1: "),
     (evaluate, "nothing", "nothing: not a run's folder"),
     (evaluate, "run --episodes 0", "an episode"),
     (evaluate, "unfinished", "unfinished: was not evaluated yet"),
@@ -87,3 +89,23 @@ def test_quick_start(tmp_path, monkeypatch):
         expected[method] = result["history"][-1]["target_q"][0]
     assert found == expected
     assert Path("runs/report/01-door-demo-target_q-weight.png").exists()
+
+
+def test_commit_of_a_folder_whose_name_a_shell_would_run(tmp_path):
+    folder = tmp_path / "o'brien; touch RAN; #"
+    folder.mkdir()
+    assert commit(folder) == "" and not Path("RAN").exists()
+
+
+def test_why_counts_seeds(tmp_path):
+    """Of two seeds one ends at the limit of alpha; E[w] E[Var] / beta is 1 and 2."""
+    args = {"env_id": "door", "mmd_kernel": "gaussian", "weighting": "variance", "beta": 2.0}
+    row = {"step": 10, "alpha": [22026.4, 3.0], "mmd": [0.1, 0.1], "variance": [4.0, 8.0]}
+    history = [row | {"weight": [0.5, 0.5]}]
+    (tmp_path / "door").mkdir()
+    write_json(tmp_path / "door/a.json", {"algorithm": "uwac", "args": args, "history": history})
+    write_json(tmp_path / "door-diagnosis.json", {"a-10": {"q_share": [0.25, 0.5]}})
+    runs = why.read_runs(tmp_path)
+    assert "the end of 1 of 2 runs; there Q's share is 25.0000% or less" in why.at_the_limit(runs)
+    (row,) = why.equal_weights(runs).to_dict("records")
+    assert (row["runs"], row["lowest"], row["highest"]) == (2, 1, 2)
