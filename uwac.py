@@ -277,16 +277,16 @@ def mc_dropout_variance(critic: Critic, obs: Tensor, action: Tensor, p: float, T
     # Products as small as a pass's are slower in bfloat16.
     torch.set_float32_matmul_precision(precision.replace("medium", "high"))
     for i, (z_i, w_i, h_i) in enumerate(zip(z, w2, h1)):
-        for t in range(T):
+        for drop, w3_t, q_t in zip(drop1[:, i], w3[:, i], q[:, i]):
             # A pass has z less the part of the units that drop. On a CPU only these are multiplied,
             # as they are few; a GPU would wait to learn how many, so there the others are 0.
             if z.is_cuda:
-                w, h = w_i, h_i * drop1[t, i].unsqueeze(1)
+                w, h = w_i, h_i * drop.unsqueeze(1)
             else:
-                units = drop1[t, i].nonzero().squeeze(1)
-                w, h = w_i[units], h_i[units]
+                units = drop.nonzero().squeeze(1)
+                w, h = w_i.index_select(0, units), h_i.index_select(0, units)
             torch.addmm(z_i, w.T, h, alpha=-1, out=h2).relu_()
-            torch.mv(h2.T, w3[t, i], out=q[t, i])  # the last bias would add no variance
+            torch.mv(h2.T, w3_t, out=q_t)  # the last bias would add no variance
     torch.set_float32_matmul_precision(precision)
     return q.var(0).view(2, -1, z.shape[2])
 
