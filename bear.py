@@ -42,7 +42,7 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 GENERATOR = torch.cuda if DEVICE == "cuda" else torch  # has the state of training's random numbers
 GPUS = range(torch.cuda.device_count())
 PACKAGES = {"torch", "numpy", "gymnasium", "gymnasium_robotics", "mujoco"}
-# Only these may change when a run is resumed: all else shapes its training.
+# Only these may change when a run is resumed (of the data the path): all else shapes training.
 MAY_CHANGE = {"total_steps", "eval_every", "eval_episodes", "eval_candidates", "log_every"}
 MAY_CHANGE |= {"dataset_path", "run_dir", "resume"}
 Probability = Annotated[float, Field(ge=0, le=1)]
@@ -51,8 +51,8 @@ STRICT = {"strict": True, "allow_inf_nan": False, "str_min_length": 1}
 
 @dataclass
 class Args:
-    env_id: str = "door-human"  # D4RL task, such as pen-cloned-v1 or hopper-medium-v2; or door-demo
-    seed: NonNegativeInt = 0  # same machine, same arguments, same numbers
+    env_id: str = "door-human"  # D4RL task, such as pen-cloned-v1; or door-demo, a small one
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0  # same machine, same arguments, same numbers
     num_seeds: PositiveInt = 1  # S, independent agents trained side by side (paper: 5)
     matmul_precision: Literal["highest", "high", "medium"] = "high"  # of matmuls; see docs/usage.md
     # BEAR
@@ -69,7 +69,7 @@ class Args:
     actor_lr: NonNegativeFloat = 1e-4  # learning rate of the actor (BEAR)
     critic_lr: NonNegativeFloat = 3e-4  # learning rate of the critics (BEAR)
     vae_lr: NonNegativeFloat = 3e-4  # learning rate of the behaviour VAE (BEAR)
-    dual_lr: NonNegativeFloat = 1e-3  # learning rate of log alpha (BEAR)
+    dual_lr: NonNegativeFloat = 1e-3  # learning rate of log alpha, the multiplier of MMD (BEAR)
     # Length, evaluation, logging and files
     total_steps: PositiveInt = 500_000  # updates (D4RL's evaluation protocol)
     eval_every: PositiveInt = 5_000  # updates between evaluations, with a checkpoint each (CORL)
@@ -269,8 +269,9 @@ class Agent(nn.Module):
 
 
 def update(agent: Agent, data: list[Tensor], step: int | Tensor, args: Args) -> dict[str, Tensor]:
-    """One step of all networks, Algorithm 1, lines 3 to 12, on data (n, ...): obs, action, reward,
-    next_obs, done. `step` is a tensor in a CUDA graph (benchmark/gpu.py). Returns metrics (S,)."""
+    """One step of all networks, Algorithm 1, lines 3 to 12, on float32 data: obs (n, D), action
+    (n, A), reward (n,), next_obs (n, D), done (n,). In a CUDA graph (benchmark/gpu.py) `step` is a
+    tensor. Returns metrics (S,)."""
     # Line 3: a mini-batch of transitions for each seed.
     batches = (args.num_seeds, args.batch_size)
     index = torch.randint(len(data[0]), batches, device=data[0].device)
@@ -331,7 +332,7 @@ def update(agent: Agent, data: list[Tensor], step: int | Tensor, args: Args) -> 
 
 
 def evaluate(agent: Agent, envs: gym.vector.VectorEnv, seed: list[int], num: int) -> np.ndarray:
-    """Returns (S, E) of E whole episodes per seed, acting by the best of `num` candidates."""
+    """The returns of K whole episodes per seed, (S, K), acting by the best of `num` candidates."""
     seed = np.random.SeedSequence(seed).generate_state(1).item()
     S = agent.args.num_seeds
     returns = np.zeros(envs.num_envs)
@@ -359,7 +360,7 @@ def save(run: Path, agent: Agent, result: dict) -> None:
         "device": DEVICE,
         "generator": GENERATOR.get_rng_state(),
     }
-    with open(run / "checkpoint.tmp", "wb") as file:  # by name, torch would hide why it fails
+    with open(run / "checkpoint.tmp", "wb") as file:  # given a path, torch raises no OSError
         torch.save(state, file)
     (run / "checkpoint.tmp").replace(run / "checkpoint.pt")
 
@@ -383,11 +384,11 @@ def load_checkpoint(run: str | Path, agent_type: type[Agent] = Agent) -> tuple[A
 
 def main(args: Args, dataset: dict | None = None, agent_type=Agent, update=update) -> dict:
     """Train on the task's data, or on `dataset`, arrays by D4RL's names; evaluate, and report into
-    the run's folder. Returns what its result.json holds. Raises ValueError before any
-    training, FloatingPointError where that diverges, OSError where a file cannot be had or
-    written."""
+    the run's folder. Another agent or update makes another algorithm (benchmark/ensembles.py).
+    Returns what result.json holds. Raises ValueError before any training, FloatingPointError
+    where that diverges, OSError where a file cannot be had or written."""
     torch.set_float32_matmul_precision(args.matmul_precision)
-    torch.empty(8_000_000)  # 32 MB, freed: glibc then reuses such blocks; 7% faster
+    torch.empty(8_000_000)  # freed, this raises glibc's threshold for mmap; 7% faster
     num_envs = args.num_seeds * args.eval_episodes
     envs = gym.vector.SyncVectorEnv([lambda: d4rl.make(args.env_id)] * num_envs)
     source = {"path": "arrays from Python", "sha256": None, "d4rl": False}
@@ -412,10 +413,10 @@ def main(args: Args, dataset: dict | None = None, agent_type=Agent, update=updat
     else:
         if run.exists():
             raise ValueError(f"--run-dir {run} exists: choose another, or --resume {run}")
-        run.mkdir(parents=True)
         torch.manual_seed(args.seed)
         dims = (*envs.single_observation_space.shape, *envs.single_action_space.shape)
         agent = agent_type(args, *dims).to(DEVICE)
+        run.mkdir(parents=True)
         history = []
     data = [torch.as_tensor(array, device=DEVICE) for array in transitions.values()]
     clipped = (data[1].abs().amax(1) > 1 + 1e-5).sum().item()  # by more than rounding
@@ -451,7 +452,7 @@ def main(args: Args, dataset: dict | None = None, agent_type=Agent, update=updat
                 continue
             metrics = {name: value.numpy(force=True) for name, value in metrics.items()}  # (S,)
             if evaluating:
-                torch.set_float32_matmul_precision("highest")  # less would blur whose Q is best
+                torch.set_float32_matmul_precision("highest")  # scores do not depend on it
                 returns = evaluate(agent, envs, [args.seed, step], args.eval_candidates)
                 of_samples = evaluate(agent, envs, [args.seed, step], 1)
                 metrics["score"] = d4rl.normalized_score(args.env_id, returns).mean(1)

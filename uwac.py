@@ -45,7 +45,7 @@ DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 GENERATOR = torch.cuda if DEVICE == "cuda" else torch  # has the state of training's random numbers
 GPUS = range(torch.cuda.device_count())
 PACKAGES = {"torch", "numpy", "gymnasium", "gymnasium_robotics", "mujoco"}
-# Only these may change when a run is resumed: all else shapes its training.
+# Only these may change when a run is resumed (of the data the path): all else shapes training.
 MAY_CHANGE = {"total_steps", "eval_every", "eval_episodes", "eval_candidates", "log_every"}
 MAY_CHANGE |= {"dataset_path", "run_dir", "resume"}
 Probability = Annotated[float, Field(ge=0, le=1)]
@@ -54,8 +54,8 @@ STRICT = {"strict": True, "allow_inf_nan": False, "str_min_length": 1}
 
 @dataclass
 class Args:
-    env_id: str = "door-human"  # D4RL task, such as pen-cloned-v1 or hopper-medium-v2; or door-demo
-    seed: NonNegativeInt = 0  # same machine, same arguments, same numbers
+    env_id: str = "door-human"  # D4RL task, such as pen-cloned-v1; or door-demo, a small one
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0  # same machine, same arguments, same numbers
     num_seeds: PositiveInt = 1  # S, independent agents trained side by side (paper: 5)
     matmul_precision: Literal["highest", "high", "medium"] = "high"  # of matmuls; see docs/usage.md
     # UWAC
@@ -63,7 +63,7 @@ class Args:
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1  # rate, after each hidden layer (ml-uwac)
     variance: Literal["mc", "analytic"] = "mc"  # Var[Q] from T passes (Algorithm 1), or closed form
     passes: Annotated[int, Field(ge=2)] = 100  # T, stochastic passes (paper, Algorithm 1)
-    q_noise: bool = False  # Q in both losses as ml-uwac has it: with noise, see q_values
+    q_noise: bool = False  # noise of T passes on Q in both losses (ml-uwac), see q_values
     weighting: Literal["variance", "std", "exp", "none"] = "variance"  # see uncertainty_weight
     weight_clip: PositiveFloat = 1.5  # upper limit of the weight (paper, 5.5)
     spectral_norm: Literal["auto", True, False] = "auto"  # of the critics; auto: on Adroit (paper)
@@ -81,7 +81,7 @@ class Args:
     actor_lr: NonNegativeFloat = 1e-4  # learning rate of the actor (BEAR)
     critic_lr: NonNegativeFloat = 3e-4  # learning rate of the critics (BEAR)
     vae_lr: NonNegativeFloat = 3e-4  # learning rate of the behaviour VAE (BEAR)
-    dual_lr: NonNegativeFloat = 1e-3  # learning rate of log alpha (BEAR)
+    dual_lr: NonNegativeFloat = 1e-3  # learning rate of log alpha, the multiplier of MMD (BEAR)
     # Length, evaluation, logging and files
     total_steps: PositiveInt = 500_000  # updates (D4RL's evaluation protocol)
     eval_every: PositiveInt = 5_000  # updates between evaluations, with a checkpoint each (CORL)
@@ -101,8 +101,6 @@ class Args:
                 problem = error.errors()[0]["msg"]
                 # Not a ValueError, round which tyro would draw a box.
                 raise ArgumentTypeError(f"--{field.name} {value}: {problem}") from None
-        if self.dropout == 0 and self.weighting != "none":
-            raise ArgumentTypeError("--dropout 0: no variance to weigh by; add --weighting none")
 
     def resolved(self) -> dict:
         """All arguments, with what the task wants in place of "auto"."""
@@ -274,12 +272,12 @@ def mc_dropout_variance(critic: Critic, obs: Tensor, action: Tensor, p: float, T
     q = torch.empty(T, len(z), z.shape[2], device=z.device)
     h2 = torch.empty_like(z[0])  # (H, B), of one critic in one pass
     precision = torch.get_float32_matmul_precision()
-    # Products as small as a pass's are slower in bfloat16.
+    # In bfloat16 ("medium") products as small as a pass's are slower.
     torch.set_float32_matmul_precision(precision.replace("medium", "high"))
     for i, (z_i, w_i, h_i) in enumerate(zip(z, w2, h1)):
         for drop, w3_t, q_t in zip(drop1[:, i], w3[:, i], q[:, i]):
-            # A pass has z less the part of the units that drop. On a CPU only these are multiplied,
-            # as they are few; a GPU would wait to learn how many, so there the others are 0.
+            # A pass has z minus what the dropped units would add. A CPU multiplies only their rows,
+            # as they are few; a GPU would wait for their number, so it sets the other rows to 0.
             if z.is_cuda:
                 w, h = w_i, h_i * drop.unsqueeze(1)
             else:
@@ -308,8 +306,8 @@ def analytic_dropout_variance(critic: Critic, obs: Tensor, action: Tensor, p: fl
     density = torch.exp(-0.5 * t.square()) / (2 * torch.pi) ** 0.5
     mean = z * slope + std * density  # E[h2]
     mean_square = z * mean + std.square() * slope  # E[h2^2]
-    # joint: with the first mask all units move together, h2 by slope * dz (linearized). of_unit:
-    # the rest of Var[mask * h2], hence - (slope * std)^2, as if independent between units.
+    # joint: the first mask moves all units together: Var of sum(w3 * slope * z). of_unit: a unit's
+    # Var[mask * h2] without (slope * std)^2, which joint has, as if units were independent.
     joint = mask_variance * (h1 * ((w3 * slope) @ w2.mT)).square().sum(-1)
     of_unit = (1 + mask_variance) * mean_square - mean.square() - (slope * std).square()
     variance = (joint + (w3.square() * of_unit).sum(-1)).clamp(min=0)
@@ -371,9 +369,9 @@ class Agent(nn.Module):
         return analytic_dropout_variance(critic, obs, action, p).sum(0)
 
     def q_values(self, critic: Critic, obs: Tensor, action: Tensor, noise: bool) -> Tensor:
-        """Q1 and Q2 without dropout, shapes as Critic.forward. With `noise` they stand
-        for what ml-uwac takes: means of T stochastic passes, with masks of their own for each
-        action. Such a mean is nearly normal, roughly about Q, with variance Var[Q] / T."""
+        """Q1 and Q2 without dropout, shapes as Critic.forward. With `noise` they stand for what
+        ml-uwac takes: means of T stochastic passes, with masks of their own for each action. Such
+        a mean is nearly normal, with a mean near Q and variance Var[Q] / T."""
         q = critic(obs, action)
         if not noise or self.args.dropout == 0:
             return q
@@ -382,8 +380,8 @@ class Agent(nn.Module):
 
     @torch.no_grad()
     def act(self, obs: np.ndarray, num: int = 100, deterministic: bool = False) -> np.ndarray:
-        """Each seed's actions in [-1, 1], as `d4rl.make`'s environments take them: the best by Q1
-        of `num` samples of its actor (BEAR), or the actor's mean. obs (D,) -> (S, A); obs (B, D),
+        """Each seed's actions in [-1, 1], as `d4rl.make`'s environments take them: the best by a
+        noisy Q1 of `num` samples of its actor, or the actor's mean. obs (D,) -> (S, A); obs (B, D),
         or (S, B, D) of each seed's own -> (S, B, A)."""
         obs = torch.as_tensor(obs, dtype=torch.float32, device=self.log_alpha.device)
         if obs.dim() == 1:
@@ -404,8 +402,9 @@ class Agent(nn.Module):
 
 
 def update(agent: Agent, data: list[Tensor], step: int | Tensor, args: Args) -> dict[str, Tensor]:
-    """One step of all networks, Algorithm 1, lines 3 to 12, on data (n, ...): obs, action, reward,
-    next_obs, done. `step` is a tensor in a CUDA graph (benchmark/gpu.py). Returns metrics (S,)."""
+    """One step of all networks, Algorithm 1, lines 3 to 12, on float32 data: obs (n, D), action
+    (n, A), reward (n,), next_obs (n, D), done (n,). In a CUDA graph (benchmark/gpu.py) `step` is a
+    tensor. Returns metrics (S,)."""
     # Line 3: a mini-batch of transitions for each seed.
     batches = (args.num_seeds, args.batch_size)
     index = torch.randint(len(data[0]), batches, device=data[0].device)
@@ -491,7 +490,7 @@ def ood_auroc(agent: Agent, data: list[Tensor], args: Args) -> np.ndarray:
 
 
 def evaluate(agent: Agent, envs: gym.vector.VectorEnv, seed: list[int], num: int) -> np.ndarray:
-    """Returns (S, E) of E whole episodes per seed, acting by the best of `num` candidates."""
+    """The returns of K whole episodes per seed, (S, K), acting by the best of `num` candidates."""
     seed = np.random.SeedSequence(seed).generate_state(1).item()
     S = agent.args.num_seeds
     returns = np.zeros(envs.num_envs)
@@ -519,7 +518,7 @@ def save(run: Path, agent: Agent, result: dict) -> None:
         "device": DEVICE,
         "generator": GENERATOR.get_rng_state(),
     }
-    with open(run / "checkpoint.tmp", "wb") as file:  # by name, torch would hide why it fails
+    with open(run / "checkpoint.tmp", "wb") as file:  # given a path, torch raises no OSError
         torch.save(state, file)
     (run / "checkpoint.tmp").replace(run / "checkpoint.pt")
 
@@ -543,11 +542,13 @@ def load_checkpoint(run: str | Path, agent_type: type[Agent] = Agent) -> tuple[A
 
 def main(args: Args, dataset: dict | None = None, agent_type=Agent, update=update) -> dict:
     """Train on the task's data, or on `dataset`, arrays by D4RL's names; evaluate, and report into
-    the run's folder. Returns what its result.json holds. Raises ValueError before any
-    training, FloatingPointError where that diverges, OSError where a file cannot be had or
-    written."""
+    the run's folder. Another agent or update makes another algorithm (benchmark/ensembles.py).
+    Returns what result.json holds. Raises ValueError before any training, FloatingPointError
+    where that diverges, OSError where a file cannot be had or written."""
+    if args.dropout == 0 and args.weighting != "none":
+        raise ValueError("--dropout 0: no variance to weigh by; add --weighting none")
     torch.set_float32_matmul_precision(args.matmul_precision)
-    torch.empty(8_000_000)  # 32 MB, freed: glibc then reuses such blocks; 7% faster
+    torch.empty(8_000_000)  # freed, this raises glibc's threshold for mmap; 7% faster
     num_envs = args.num_seeds * args.eval_episodes
     envs = gym.vector.SyncVectorEnv([lambda: d4rl.make(args.env_id)] * num_envs)
     source = {"path": "arrays from Python", "sha256": None, "d4rl": False}
@@ -572,10 +573,10 @@ def main(args: Args, dataset: dict | None = None, agent_type=Agent, update=updat
     else:
         if run.exists():
             raise ValueError(f"--run-dir {run} exists: choose another, or --resume {run}")
-        run.mkdir(parents=True)
         torch.manual_seed(args.seed)
         dims = (*envs.single_observation_space.shape, *envs.single_action_space.shape)
         agent = agent_type(args, *dims).to(DEVICE)
+        run.mkdir(parents=True)
         history = []
     data = [torch.as_tensor(array, device=DEVICE) for array in transitions.values()]
     clipped = (data[1].abs().amax(1) > 1 + 1e-5).sum().item()  # by more than rounding
@@ -611,7 +612,7 @@ def main(args: Args, dataset: dict | None = None, agent_type=Agent, update=updat
                 continue
             metrics = {name: value.numpy(force=True) for name, value in metrics.items()}  # (S,)
             if evaluating:
-                torch.set_float32_matmul_precision("highest")  # less would blur whose Q is best
+                torch.set_float32_matmul_precision("highest")  # scores do not depend on it
                 returns = evaluate(agent, envs, [args.seed, step], args.eval_candidates)
                 of_samples = evaluate(agent, envs, [args.seed, step], 1)
                 metrics["score"] = d4rl.normalized_score(args.env_id, returns).mean(1)

@@ -203,6 +203,7 @@ def test_a_run_that_diverges(script, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("option, problem", [
+    ("--dropout 0", "--dropout 0: no variance to weigh by; add --weighting none"),
     ("--gamma 2", "--gamma 2.0: Input should be less than or equal to 1"),
     ("--resume nothing", "nothing/checkpoint.pt"),
     ("--env-id CartPole-v1", "CartPole-v1: must have vectors"),
