@@ -18,8 +18,10 @@ from gymnasium_robotics.envs.adroit_hand.adroit_hammer import AdroitHandHammerEn
 from gymnasium_robotics.envs.adroit_hand.adroit_pen import AdroitHandPenEnv
 from gymnasium_robotics.envs.adroit_hand.adroit_relocate import AdroitHandRelocateEnv
 
-if version("gymnasium-robotics") != "1.4.2":  # later ones are to have D4RL's rewards themselves
-    raise ImportError("D4RL's rewards need one version: install gymnasium-robotics==1.4.2")
+# Later ones have D4RL's rewards themselves, and other contacts than D4RL's engine.
+for package, wanted in {"gymnasium-robotics": "1.4.2", "mujoco": "3.2.6"}.items():
+    if version(package) != wanted:
+        raise ImportError(f"D4RL's numbers need one version: install {package}=={wanted}")
 
 
 class SubtractDistance:

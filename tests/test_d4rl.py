@@ -119,11 +119,14 @@ def test_a_walkers_step_is_that_of_d4rls_engine(task):
         assert terminated == arrays[f"{task}_done"][i]
 
 
-def test_another_gymnasium_robotics_is_refused(monkeypatch):
-    """Later ones have D4RL's sign in their rewards, and would have it taken off twice."""
+@pytest.mark.parametrize("package, wanted", [("gymnasium-robotics", "1.4.2"), ("mujoco", "3.2.6")])
+def test_another_version_is_refused(package, wanted, monkeypatch):
+    """Of which rewards have D4RL's sign already, or contacts differ."""
     monkeypatch.delitem(sys.modules, "d4rl.envs", raising=False)
-    monkeypatch.setattr("importlib.metadata.version", lambda package: "1.4.3")
-    with pytest.raises(ImportError, match="install gymnasium-robotics==1.4.2"):
+    of = importlib.metadata.version
+    other = lambda name: "9.9.9" if name == package else of(name)
+    monkeypatch.setattr("importlib.metadata.version", other)
+    with pytest.raises(ImportError, match=f"install {package}=={wanted}"):
         importlib.import_module("d4rl.envs")
 
 
