@@ -51,7 +51,7 @@ STRICT = {"strict": True, "allow_inf_nan": False, "str_min_length": 1}
 
 @dataclass
 class Args:
-    env_id: str = "door-human"  # D4RL task, such as pen-cloned-v1; or door-demo, a small one
+    env_id: str = "door-human"  # D4RL task, as pen-cloned-v1 (no version: v0); or door-demo
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0  # same machine, same arguments, same numbers
     num_seeds: PositiveInt = 1  # S, independent agents trained side by side (paper: 5)
     matmul_precision: Literal["highest", "high", "medium"] = "high"  # of matmuls; see docs/usage.md
@@ -74,11 +74,11 @@ class Args:
     total_steps: PositiveInt = 500_000  # updates (D4RL's evaluation protocol)
     eval_every: PositiveInt = 5_000  # updates between evaluations, with a checkpoint each (CORL)
     eval_episodes: PositiveInt = 10  # episodes per evaluation and seed (CORL)
-    eval_candidates: PositiveInt = 100  # actions per state (paper, 5.5), the best by Q1 acts
+    eval_candidates: PositiveInt = 100  # actions per state (paper, 5.5), see Agent.act
     log_every: PositiveInt = 1_000  # updates between lines, and between entries in TensorBoard
-    dataset_path: str | None = None  # file in D4RL's format; then env_id may be any Gymnasium id
+    dataset_path: str | None = None  # file in D4RL's format; then any Gymnasium env_id goes
     run_dir: str | None = None  # folder of results; None: runs/ENV__SCRIPT__SEED__DATE-TIME
-    resume: str | None = None  # run folder to go on with; arguments not given keep its values
+    resume: str | None = None  # run to go on with, whose arguments a command line keeps
 
     def __post_init__(self):
         for field in fields(self):
@@ -269,9 +269,9 @@ class Agent(nn.Module):
 
 
 def update(agent: Agent, data: list[Tensor], step: int | Tensor, args: Args) -> dict[str, Tensor]:
-    """One step of all networks, Algorithm 1, lines 3 to 12, on float32 data: obs (n, D), action
-    (n, A), reward (n,), next_obs (n, D), done (n,). In a CUDA graph (benchmark/gpu.py) `step` is a
-    tensor. Returns metrics (S,)."""
+    """One step of all networks, Algorithm 1, lines 3 to 12, on float32 data in this order: obs
+    (n, D), action (n, A), reward (n,), next_obs (n, D), done (n,). Returns metrics (S,). `step` is
+    a tensor in a CUDA graph (benchmark/gpu.py)."""
     # Line 3: a mini-batch of transitions for each seed.
     batches = (args.num_seeds, args.batch_size)
     index = torch.randint(len(data[0]), batches, device=data[0].device)
@@ -385,16 +385,15 @@ def load_checkpoint(run: str | Path, agent_type: type[Agent] = Agent) -> tuple[A
 def main(args: Args, dataset: dict | None = None, agent_type=Agent, update=update) -> dict:
     """Train on the task's data, or on `dataset`, arrays by D4RL's names; evaluate, and report into
     the run's folder. Another agent or update makes another algorithm (benchmark/ensembles.py).
-    Returns what result.json holds. Raises ValueError before any training, FloatingPointError
+    Returns the result. Raises ValueError before any training, FloatingPointError
     where that diverges, OSError where a file cannot be had or written."""
     torch.set_float32_matmul_precision(args.matmul_precision)
     torch.empty(8_000_000)  # freed, this raises glibc's threshold for mmap; 7% faster
     num_envs = args.num_seeds * args.eval_episodes
     envs = gym.vector.SyncVectorEnv([lambda: d4rl.make(args.env_id)] * num_envs)
-    source = {"path": "arrays from Python", "sha256": None, "d4rl": False}
     if dataset is None:
         dataset = args.dataset_path or d4rl.download(args.env_id)
-        source = d4rl.describe(dataset)
+    source = d4rl.describe(dataset)
     transitions = d4rl.qlearning_dataset(envs.envs[0], dataset)
     script = Path(getattr(sys.modules[agent_type.__module__], "__file__", __file__))
     task = args.env_id.replace("/", "-").replace(":", "-")
@@ -455,7 +454,7 @@ def main(args: Args, dataset: dict | None = None, agent_type=Agent, update=updat
                 torch.set_float32_matmul_precision("highest")  # scores do not depend on it
                 returns = evaluate(agent, envs, [args.seed, step], args.eval_candidates)
                 of_samples = evaluate(agent, envs, [args.seed, step], 1)
-                metrics["score"] = d4rl.normalized_score(args.env_id, returns).mean(1)
+                metrics["score"] = d4rl.normalized_score(args.env_id, returns).mean(1)  # or return
                 metrics["score_sample"] = d4rl.normalized_score(args.env_id, of_samples).mean(1)
                 metrics |= {"return": returns.mean(1), "return_std": returns.std(1)}
                 torch.set_float32_matmul_precision(args.matmul_precision)

@@ -15,6 +15,7 @@ relocate are not known. `door-demo-v0` is not D4RL's: it is a small data set tha
 """
 
 import csv
+import hashlib
 import os
 import warnings
 from pathlib import Path
@@ -143,9 +144,13 @@ def download(env_id: str) -> Path:
     raise OSError(f"{path.name} could not be downloaded: {instead}. {'; '.join(reasons)}")
 
 
-def describe(path: str | Path) -> dict[str, str | bool]:
+def describe(dataset: str | Path | dict[str, np.ndarray]) -> dict[str, str | bool]:
     """Where a data set lies, its SHA-256, and whether it is a file of D4RL's own."""
-    path = Path(path).expanduser()
+    if isinstance(dataset, dict):
+        content = b"".join(np.asarray(array).tobytes() for _, array in sorted(dataset.items()))
+        sha256 = hashlib.sha256(content).hexdigest()
+        return {"path": "arrays from Python", "sha256": sha256, "d4rl": False}
+    path = Path(dataset).expanduser()
     sha256 = file_hash(path)
     originals = {known for file, known in DATASETS.values() if file != DEMO}
     return {"path": str(path), "sha256": sha256, "d4rl": sha256 in originals}

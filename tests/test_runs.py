@@ -13,7 +13,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from conftest import ROOT, Point, command_line, scalars, short, words
+from conftest import ROOT, Point, command_line, resumed, scalars, short, words
 
 import d4rl
 import uwac
@@ -93,6 +93,8 @@ def test_what_is_trained_on_and_scored(monkeypatch):
 
     args = short(uwac, total_steps=1, eval_episodes=2, dataset_path=None)
     result = uwac.main(args, dataset=arrays, update=update)
+    with pytest.raises(ValueError, match="data is"):
+        uwac.main(resumed(uwac), dataset=arrays | {"rewards": np.ones(4)})
     obs, action, reward, next_obs, done = seen
     states = arrays["observations"].tolist()
     assert (obs, next_obs[0], next_obs[2]) == (states[:3], states[1], states[3])
@@ -164,7 +166,7 @@ def test_evaluations(monkeypatch, capsys):
             expected += [("evaluate", "highest", [5, step], num) for num in (3, 1)]
             expected.append(("ood_auroc", "highest", args))
     assert calls == expected
-    assert capsys.readouterr().out.count("; all weights are near 0") == 2
+    assert capsys.readouterr().out.count("; the weights are near 0") == 2
 
 
 def test_how_often_one_evaluates_and_logs_changes_nothing():
