@@ -51,7 +51,7 @@ STRICT = {"strict": True, "allow_inf_nan": False, "str_min_length": 1}
 
 @dataclass
 class Args:
-    env_id: str = "door-human"  # D4RL task, as pen-cloned-v1 (no version: v0); or door-demo
+    env_id: str = "door-human"  # D4RL task (no version: v0), or door-demo, which comes along
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0  # same machine, same arguments, same numbers
     num_seeds: PositiveInt = 1  # S, independent agents trained side by side (paper: 5)
     matmul_precision: Literal["highest", "high", "medium"] = "high"  # of matmuls; see docs/usage.md
@@ -69,7 +69,7 @@ class Args:
     actor_lr: NonNegativeFloat = 1e-4  # learning rate of the actor (BEAR)
     critic_lr: NonNegativeFloat = 3e-4  # learning rate of the critics (BEAR)
     vae_lr: NonNegativeFloat = 3e-4  # learning rate of the behaviour VAE (BEAR)
-    dual_lr: NonNegativeFloat = 1e-3  # learning rate of log alpha, the multiplier of MMD (BEAR)
+    dual_lr: NonNegativeFloat = 1e-3  # learning rate of log alpha; alpha multiplies MMD (BEAR)
     # Length, evaluation, logging and files
     total_steps: PositiveInt = 500_000  # updates (D4RL's evaluation protocol)
     eval_every: PositiveInt = 5_000  # updates between evaluations, with a checkpoint each (CORL)
@@ -78,7 +78,7 @@ class Args:
     log_every: PositiveInt = 1_000  # updates between lines, and between entries in TensorBoard
     dataset_path: str | None = None  # file in D4RL's format; then any Gymnasium env_id goes
     run_dir: str | None = None  # folder of results; None: runs/ENV__SCRIPT__SEED__DATE-TIME
-    resume: str | None = None  # run to go on with, whose arguments a command line keeps
+    resume: str | None = None  # run to go on with; arguments not given are the run's
 
     def __post_init__(self):
         for field in fields(self):
@@ -92,7 +92,7 @@ class Args:
 
     def resolved(self) -> dict:
         """All arguments, with what the task wants in place of "auto"."""
-        name = self.env_id.split(":")[-1].split("-")[0].lower()
+        name = self.env_id.split(":")[-1].split("/")[-1].split("-")[0].lower()
         values = dict(vars(self))
         if self.mmd_kernel == "auto":
             values["mmd_kernel"] = "laplacian" if name in ("hopper", "walker2d") else "gaussian"
@@ -384,7 +384,7 @@ def load_checkpoint(run: str | Path, agent_type: type[Agent] = Agent) -> tuple[A
 
 def main(args: Args, dataset: dict | None = None, agent_type=Agent, update=update) -> dict:
     """Train on the task's data, or on `dataset`, arrays by D4RL's names; evaluate, and report into
-    the run's folder. Another agent or update makes another algorithm (benchmark/ensembles.py).
+    the run's folder. Another agent and update make another algorithm (benchmark/ensembles.py).
     Returns the result. Raises ValueError before any training, FloatingPointError
     where that diverges, OSError where a file cannot be had or written."""
     torch.set_float32_matmul_precision(args.matmul_precision)
@@ -417,7 +417,7 @@ def main(args: Args, dataset: dict | None = None, agent_type=Agent, update=updat
         agent = agent_type(args, *dims).to(DEVICE)
         run.mkdir(parents=True)
         history = []
-    data = [torch.as_tensor(array, device=DEVICE) for array in transitions.values()]
+    data = [torch.as_tensor(x, device=DEVICE) for x in transitions.values()]  # in update's order
     clipped = (data[1].abs().amax(1) > 1 + 1e-5).sum().item()  # by more than rounding
     data[1] = data[1].clamp(-1, 1)
     imported = sorted(PACKAGES & {*sys.modules})
@@ -451,10 +451,10 @@ def main(args: Args, dataset: dict | None = None, agent_type=Agent, update=updat
                 continue
             metrics = {name: value.numpy(force=True) for name, value in metrics.items()}  # (S,)
             if evaluating:
-                torch.set_float32_matmul_precision("highest")  # scores do not depend on it
+                torch.set_float32_matmul_precision("highest")  # whatever training has
                 returns = evaluate(agent, envs, [args.seed, step], args.eval_candidates)
                 of_samples = evaluate(agent, envs, [args.seed, step], 1)
-                metrics["score"] = d4rl.normalized_score(args.env_id, returns).mean(1)  # or return
+                metrics["score"] = d4rl.normalized_score(args.env_id, returns).mean(1)
                 metrics["score_sample"] = d4rl.normalized_score(args.env_id, of_samples).mean(1)
                 metrics |= {"return": returns.mean(1), "return_std": returns.std(1)}
                 torch.set_float32_matmul_precision(args.matmul_precision)

@@ -44,7 +44,7 @@ def test_every_argument_has_a_type_that_is_checked(script):
     ("Pendulum-v1", "gaussian", False),
     ("halfcheetah-expert", "gaussian", False),
     ("hopper-medium", "laplacian", False),  # BEAR's author
-    ("Walker2d-v4", "laplacian", False),
+    ("module:ns/Walker2d-v4", "laplacian", False),
 ])  # fmt: skip
 def test_auto_is_by_the_task(task, kernel, spectral_norm):
     """Also where another task is put into the arguments of one."""
