@@ -74,10 +74,9 @@ class Args:
             try:
                 pydantic.TypeAdapter(field.type, config=STRICT).validate_python(value)
             except pydantic.ValidationError as error:
-                option = field.name.replace("_", "-")
                 problem = error.errors()[0]["msg"]
                 # Not a ValueError, round which tyro would draw a box.
-                raise ArgumentTypeError(f"--{option} {value}: {problem}") from None
+                raise ArgumentTypeError(f"--{field.name} {value}: {problem}") from None
 
 
 class StackedLinear(nn.Module):
@@ -131,12 +130,12 @@ class Critic(MLP):
 def analytic_dropout_variance(critic: Critic, obs: Tensor, action: Tensor, p: float) -> Tensor:
     """Var[Q1] and Var[Q2] under dropout of rate p without sampling: obs (S, B, D), action (S, B, A)
     -> (2, S, B), or action (S, B, N, A) -> (2, S, B, N). The first masks make the second layer's
-    outputs z nearly normal, so the moments of h2 = relu(z) follow (docs/walkthrough.md). Exact
-    where no z comes near 0 under the masks."""
+    outputs z nearly normal, so the moments of h2 = relu(z) follow (docs/walkthrough.md). Nearly
+    exact where every |z| is many std."""
     first, second, last = critic.layers
     w2, w3 = second.weight, last.weight.mT
     mask_variance = p / (1 - p)  # of a mask's elements, whose mean is 1
-    h1 = first(concat(obs, action)).relu_()  # (2, S, B, H)
+    h1 = first(concat(obs, action)).relu_()  # (2, S, B or B * N, H)
     z = second(h1)
     std = (mask_variance * h1.square() @ w2.square()).sqrt().clamp(min=1e-12)
     t = (z / std).clamp(-8, 8)  # the density is tiny there; beyond 13 it is denormal, so slow
@@ -144,8 +143,8 @@ def analytic_dropout_variance(critic: Critic, obs: Tensor, action: Tensor, p: fl
     density = torch.exp(-0.5 * t.square()) / (2 * torch.pi) ** 0.5
     mean = z * slope + std * density  # E[h2]
     mean_square = z * mean + std.square() * slope  # E[h2^2]
-    # joint: with the first mask all units move together, h2 by slope * dz (linearized). of_unit:
-    # the rest of Var[mask * h2], hence - (slope * std)^2, as if independent between units.
+    # joint: Var of sum(w3 * slope * z), as the first mask moves all units together. of_unit:
+    # Var[mask * h2] less (slope * std)^2, joint's share; summed as if units were independent.
     joint = mask_variance * (h1 * ((w3 * slope) @ w2.mT)).square().sum(-1)
     of_unit = (1 + mask_variance) * mean_square - mean.square() - (slope * std).square()
     variance = (joint + (w3.square() * of_unit).sum(-1)).clamp(min=0)
