@@ -63,7 +63,7 @@ class Args:
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1  # rate, after each hidden layer (ml-uwac)
     variance: Literal["mc", "analytic"] = "mc"  # Var[Q] from T passes (Algorithm 1), or closed form
     passes: Annotated[int, Field(ge=2)] = 100  # T, stochastic passes (paper, Algorithm 1)
-    q_noise: bool = False  # if Q in both losses has noise, as in ml-uwac, see q_values
+    q_noise: bool = False  # noise in y and the actor's Q, as in ml-uwac, see q_values
     weighting: Literal["variance", "std", "exp", "none"] = "variance"  # see uncertainty_weight
     weight_clip: PositiveFloat = 1.5  # upper limit of the weight (paper, 5.5)
     spectral_norm: Literal["auto", True, False] = "auto"  # of the critics; auto: on Adroit (paper)
@@ -548,7 +548,7 @@ def main(args: Args, dataset: dict | None = None, agent_type=Agent, update=updat
     if args.dropout == 0 and args.weighting != "none":
         raise ValueError("--dropout 0: no variance to weigh by; add --weighting none")
     torch.set_float32_matmul_precision(args.matmul_precision)
-    torch.empty(8_000_000)  # freed, this raises glibc's threshold for mmap; 7% faster
+    torch.empty(8_000_000)  # 32 MB, freed: glibc then keeps blocks up to this; 7% faster
     num_envs = args.num_seeds * args.eval_episodes
     envs = gym.vector.SyncVectorEnv([lambda: d4rl.make(args.env_id)] * num_envs)
     if dataset is None:
@@ -631,9 +631,9 @@ def main(args: Args, dataset: dict | None = None, agent_type=Agent, update=updat
                 save(run, agent, result)
             means = ", ".join(f"{name} {values.mean():.3g}" for name, values in metrics.items())
             if evaluating and args.weighting != "none":
-                share = metrics["weight"].mean() / args.weight_clip
-                means += "; every weight is clipped, see --beta" if share > 0.999 else ""
-                means += "; the weights are near 0, see --beta" if share < 0.01 else ""
+                weight = metrics["weight"].mean()
+                means += "; weight clipped, see --beta" if weight > 0.999 * args.weight_clip else ""
+                means += "; the weights are near 0, see --beta" if weight < 0.01 else ""
             phase = "warm-up, " if step <= args.warmup_steps else ""
             with bar.external_write_mode():
                 print(f"{step}/{args.total_steps}: {phase}{means}", flush=True)
