@@ -86,9 +86,10 @@ class Args:
             try:
                 pydantic.TypeAdapter(field.type, config=STRICT).validate_python(value)
             except pydantic.ValidationError as error:
+                option = field.name.replace("_", "-")
                 problem = error.errors()[0]["msg"]
                 # Not a ValueError, round which tyro would draw a box.
-                raise ArgumentTypeError(f"--{field.name} {value}: {problem}") from None
+                raise ArgumentTypeError(f"--{option} {value}: {problem}") from None
 
     def resolved(self) -> dict:
         """All arguments, with what the task wants in place of "auto"."""
@@ -385,8 +386,8 @@ def load_checkpoint(run: str | Path, agent_type: type[Agent] = Agent) -> tuple[A
 def main(args: Args, dataset: dict | None = None, agent_type=Agent, update=update) -> dict:
     """Train on the task's data, or on `dataset`, arrays by D4RL's names; evaluate, and report into
     the run's folder. Another agent and update make another algorithm (benchmark/ensembles.py).
-    Returns the result. Raises ValueError before any training, FloatingPointError
-    where that diverges, OSError where a file cannot be had or written."""
+    Returns what it writes into result.json. Raises ValueError before any training,
+    FloatingPointError where that diverges, OSError where a file cannot be had or written."""
     torch.set_float32_matmul_precision(args.matmul_precision)
     torch.empty(8_000_000)  # 32 MB, freed: glibc then keeps blocks up to this; 7% faster
     num_envs = args.num_seeds * args.eval_episodes

@@ -74,9 +74,10 @@ class Args:
             try:
                 pydantic.TypeAdapter(field.type, config=STRICT).validate_python(value)
             except pydantic.ValidationError as error:
+                option = field.name.replace("_", "-")
                 problem = error.errors()[0]["msg"]
                 # Not a ValueError, round which tyro would draw a box.
-                raise ArgumentTypeError(f"--{field.name} {value}: {problem}") from None
+                raise ArgumentTypeError(f"--{option} {value}: {problem}") from None
 
 
 class StackedLinear(nn.Module):

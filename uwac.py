@@ -98,9 +98,10 @@ class Args:
             try:
                 pydantic.TypeAdapter(field.type, config=STRICT).validate_python(value)
             except pydantic.ValidationError as error:
+                option = field.name.replace("_", "-")
                 problem = error.errors()[0]["msg"]
                 # Not a ValueError, round which tyro would draw a box.
-                raise ArgumentTypeError(f"--{field.name} {value}: {problem}") from None
+                raise ArgumentTypeError(f"--{option} {value}: {problem}") from None
 
     def resolved(self) -> dict:
         """All arguments, with what the task wants in place of "auto"."""
@@ -543,8 +544,8 @@ def load_checkpoint(run: str | Path, agent_type: type[Agent] = Agent) -> tuple[A
 def main(args: Args, dataset: dict | None = None, agent_type=Agent, update=update) -> dict:
     """Train on the task's data, or on `dataset`, arrays by D4RL's names; evaluate, and report into
     the run's folder. Another agent and update make another algorithm (benchmark/ensembles.py).
-    Returns the result. Raises ValueError before any training, FloatingPointError
-    where that diverges, OSError where a file cannot be had or written."""
+    Returns what it writes into result.json. Raises ValueError before any training,
+    FloatingPointError where that diverges, OSError where a file cannot be had or written."""
     if args.dropout == 0 and args.weighting != "none":
         raise ValueError("--dropout 0: no variance to weigh by; add --weighting none")
     torch.set_float32_matmul_precision(args.matmul_precision)
@@ -632,8 +633,10 @@ def main(args: Args, dataset: dict | None = None, agent_type=Agent, update=updat
             means = ", ".join(f"{name} {values.mean():.3g}" for name, values in metrics.items())
             if evaluating and args.weighting != "none":
                 weight = metrics["weight"].mean()
-                means += "; weight clipped, see --beta" if weight > 0.999 * args.weight_clip else ""
-                means += "; the weights are near 0, see --beta" if weight < 0.01 else ""
+                if weight > 0.999 * args.weight_clip:
+                    means += "; every weight is clipped, see --beta"
+                if weight < 0.01:
+                    means += "; the weights are near 0, see --beta"
             phase = "warm-up, " if step <= args.warmup_steps else ""
             with bar.external_write_mode():
                 print(f"{step}/{args.total_steps}: {phase}{means}", flush=True)

@@ -255,13 +255,12 @@ def checked(dataset: dict, env: gym.Env, where: str | Path) -> dict[str, np.ndar
             problem = f"{name} has {len(bad)} NaN or infinite numbers"
             raise ValueError(f"{where}: {problem}, the first in row {bad[0, 0]}")
         data[name] = array.astype(np.float32).reshape(shape)
-    units = env if isinstance(env, UnitActions) else UnitActions(env)
-    unit = (data["actions"] - units.center) / units.radius
-    beyond = np.flatnonzero((np.abs(unit) > 1 + 2e-5).any(1))  # by more than rounding
-    # Some of D4RL's demonstrations are out of bounds.
-    if len(beyond) and env.spec.id not in TASK_OF:
-        problem = f"{len(beyond)} actions are out of {units.own}"
-        raise ValueError(f"{where}: {problem}, the first in row {beyond[0]}")
-    if units is env:
+    if isinstance(env, UnitActions):
+        unit = (data["actions"] - env.center) / env.radius
+        beyond = np.flatnonzero((np.abs(unit) > 1 + 2e-5).any(1))  # by more than rounding
+        # Some of D4RL's demonstrations are out of bounds.
+        if len(beyond) and env.spec.id not in TASK_OF:
+            problem = f"{len(beyond)} actions are out of {env.own}"
+            raise ValueError(f"{where}: {problem}, the first in row {beyond[0]}")
         data["actions"] = unit.astype(np.float32)
     return data

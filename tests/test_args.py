@@ -29,12 +29,12 @@ def test_wrong_arguments(name, value, problem):
         if hasattr(script.Args, name):
             with pytest.raises(ArgumentTypeError) as error:
                 script.Args(**{name: value})
-            assert str(error.value) == f"--{name} {value}: {problem}"
+            assert str(error.value) == f"--{name.replace('_', '-')} {value}: {problem}"
 
 
 def test_every_argument_has_a_type_that_is_checked(script):
     for field in dataclasses.fields(script.Args):
-        with pytest.raises(ArgumentTypeError, match=f"--{field.name} "):
+        with pytest.raises(ArgumentTypeError, match=field.name.replace("_", "-")):
             script.Args(**{field.name: object()})
 
 

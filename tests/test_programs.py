@@ -26,7 +26,7 @@ import uwac
 
 DEMO = Path(d4rl.__file__).with_name("door-demo.hdf5")
 CASES = [
-    (ensembles, "--ensemble-size 1", "--ensemble_size 1: "),
+    (ensembles, "--ensemble-size 1", "--ensemble-size 1: "),
     (evaluate, "nothing", "nothing: not a run's folder"),
     (evaluate, "run --episodes 0", "an episode"),
     (evaluate, "unfinished", "unfinished: was not evaluated yet"),

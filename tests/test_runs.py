@@ -56,7 +56,7 @@ def test_what_a_run_leaves(script, capsys):
     assert found == [("2", "warm-up, "), ("3", None), ("4", None), ("6", None)]
     evaluating = [False, True, False, True]
     assert ["score" in line for line in lines] == evaluating
-    clipped = ["; weight clipped, see --beta" in line for line in lines]
+    clipped = ["; every weight is clipped" in line for line in lines]
     assert clipped == [evaluates and script is uwac for evaluates in evaluating]
 
 
