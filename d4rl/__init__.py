@@ -255,12 +255,16 @@ def checked(dataset: dict, env: gym.Env, where: str | Path) -> dict[str, np.ndar
             problem = f"{name} has {len(bad)} NaN or infinite numbers"
             raise ValueError(f"{where}: {problem}, the first in row {bad[0, 0]}")
         data[name] = array.astype(np.float32).reshape(shape)
+    own = env.own if isinstance(env, UnitActions) else env.action_space
+    if env.spec.id not in TASK_OF:  # some of D4RL's demonstrations are out of bounds
+        low = own.low.astype(float)
+        high = own.high.astype(float)
+        excess = np.maximum(low - data["actions"], data["actions"] - high)
+        beyond = np.flatnonzero((excess > 1e-5 * (high - low)).any(1))  # by more than rounding
+        if len(beyond):
+            problem = f"{len(beyond)} actions are out of {own}"
+            raise ValueError(f"{where}: {problem}, the first in row {beyond[0]}")
     if isinstance(env, UnitActions):
         unit = (data["actions"] - env.center) / env.radius
-        beyond = np.flatnonzero((np.abs(unit) > 1 + 2e-5).any(1))  # by more than rounding
-        # Some of D4RL's demonstrations are out of bounds.
-        if len(beyond) and env.spec.id not in TASK_OF:
-            problem = f"{len(beyond)} actions are out of {env.own}"
-            raise ValueError(f"{where}: {problem}, the first in row {beyond[0]}")
         data["actions"] = unit.astype(np.float32)
     return data
