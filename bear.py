@@ -40,9 +40,9 @@ if not hasattr(d4rl, "TASKS"):
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 GENERATOR = torch.cuda if DEVICE == "cuda" else torch  # has the state of training's random numbers
-GPUS = range(torch.cuda.device_count())
-PACKAGES = {"torch", "numpy", "gymnasium", "gymnasium_robotics", "mujoco"}
-# Only these may change when a run is resumed (of the data the path): all else shapes training.
+GPUS = range(torch.cuda.device_count())  # named, or fork_rng warns of several
+PACKAGES = {"torch", "numpy", "gymnasium", "gymnasium_robotics", "mujoco"}  # in result.json
+# All that may change in a resumed run (the data's path, not the data): the rest shapes training.
 MAY_CHANGE = {"total_steps", "eval_every", "eval_episodes", "eval_candidates", "log_every"}
 MAY_CHANGE |= {"dataset_path", "run_dir", "resume"}
 Probability = Annotated[float, Field(ge=0, le=1)]
@@ -51,7 +51,7 @@ STRICT = {"strict": True, "allow_inf_nan": False, "str_min_length": 1}
 
 @dataclass
 class Args:
-    env_id: str = "door-human"  # D4RL task (no version: v0), or door-demo, which comes along
+    env_id: str = "door-human"  # D4RL task (v0 if no version is given), or door-demo, included here
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0  # same machine, same arguments, same numbers
     num_seeds: PositiveInt = 1  # S, independent agents trained side by side (paper: 5)
     matmul_precision: Literal["highest", "high", "medium"] = "high"  # of matmuls; see docs/usage.md
@@ -77,8 +77,8 @@ class Args:
     eval_candidates: PositiveInt = 100  # actions per state (paper, 5.5), see Agent.act
     log_every: PositiveInt = 1_000  # updates between lines, and between entries in TensorBoard
     dataset_path: str | None = None  # file in D4RL's format; then any Gymnasium env_id goes
-    run_dir: str | None = None  # folder of results; None: runs/ENV__SCRIPT__SEED__DATE-TIME
-    resume: str | None = None  # run to go on with; arguments not given are the run's
+    run_dir: str | None = None  # folder of a new run; None: runs/ENV__SCRIPT__SEED__DATE-TIME
+    resume: str | None = None  # run to go on with; its arguments are the command line's defaults
 
     def __post_init__(self):
         for field in fields(self):
@@ -88,7 +88,7 @@ class Args:
             except pydantic.ValidationError as error:
                 option = field.name.replace("_", "-")
                 problem = error.errors()[0]["msg"]
-                # Not a ValueError, round which tyro would draw a box.
+                # Not a ValueError: tyro would draw a box around it.
                 raise ArgumentTypeError(f"--{option} {value}: {problem}") from None
 
     def resolved(self) -> dict:
@@ -452,7 +452,7 @@ def main(args: Args, dataset: dict | None = None, agent_type=Agent, update=updat
                 continue
             metrics = {name: value.numpy(force=True) for name, value in metrics.items()}  # (S,)
             if evaluating:
-                torch.set_float32_matmul_precision("highest")  # whatever training has
+                torch.set_float32_matmul_precision("highest")  # scores in full precision
                 returns = evaluate(agent, envs, [args.seed, step], args.eval_candidates)
                 of_samples = evaluate(agent, envs, [args.seed, step], 1)
                 metrics["score"] = d4rl.normalized_score(args.env_id, returns).mean(1)
@@ -465,7 +465,7 @@ def main(args: Args, dataset: dict | None = None, agent_type=Agent, update=updat
                 for i, value in enumerate(values):
                     writer.add_scalar(f"{name}/agent-{i}", value, step)
             if evaluating:
-                writer.flush()  # before the checkpoint, after which a resumed run goes on
+                writer.flush()  # first: a resumed run goes on after the checkpoint
                 row = {name: values.tolist() for name, values in metrics.items()}
                 history.append({"step": step, "seconds": perf_counter() - began, **row})
                 save(run, agent, result)

@@ -76,7 +76,7 @@ class Args:
             except pydantic.ValidationError as error:
                 option = field.name.replace("_", "-")
                 problem = error.errors()[0]["msg"]
-                # Not a ValueError, round which tyro would draw a box.
+                # Not a ValueError: tyro would draw a box around it.
                 raise ArgumentTypeError(f"--{option} {value}: {problem}") from None
 
 
@@ -144,11 +144,11 @@ def analytic_dropout_variance(critic: Critic, obs: Tensor, action: Tensor, p: fl
     density = torch.exp(-0.5 * t.square()) / (2 * torch.pi) ** 0.5
     mean = z * slope + std * density  # E[h2]
     mean_square = z * mean + std.square() * slope  # E[h2^2]
-    # joint: Var of sum(w3 * slope * z), as the first mask moves all units together. of_unit:
-    # Var[mask * h2] less (slope * std)^2, joint's share; summed as if units were independent.
+    # joint: the first mask moves all units together, by their slopes. own: what is left of each
+    # unit's Var[mask * h2], summed as if units were independent.
     joint = mask_variance * (h1 * ((w3 * slope) @ w2.mT)).square().sum(-1)
-    of_unit = (1 + mask_variance) * mean_square - mean.square() - (slope * std).square()
-    variance = (joint + (w3.square() * of_unit).sum(-1)).clamp(min=0)
+    own = (1 + mask_variance) * mean_square - mean.square() - (slope * std).square()
+    variance = (joint + (w3.square() * own).sum(-1)).clamp(min=0)
     return variance.view(2, *action.shape[:-1])
 
 

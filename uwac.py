@@ -43,9 +43,9 @@ if not hasattr(d4rl, "TASKS"):
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 GENERATOR = torch.cuda if DEVICE == "cuda" else torch  # has the state of training's random numbers
-GPUS = range(torch.cuda.device_count())
-PACKAGES = {"torch", "numpy", "gymnasium", "gymnasium_robotics", "mujoco"}
-# Only these may change when a run is resumed (of the data the path): all else shapes training.
+GPUS = range(torch.cuda.device_count())  # named, or fork_rng warns of several
+PACKAGES = {"torch", "numpy", "gymnasium", "gymnasium_robotics", "mujoco"}  # in result.json
+# All that may change in a resumed run (the data's path, not the data): the rest shapes training.
 MAY_CHANGE = {"total_steps", "eval_every", "eval_episodes", "eval_candidates", "log_every"}
 MAY_CHANGE |= {"dataset_path", "run_dir", "resume"}
 Probability = Annotated[float, Field(ge=0, le=1)]
@@ -54,7 +54,7 @@ STRICT = {"strict": True, "allow_inf_nan": False, "str_min_length": 1}
 
 @dataclass
 class Args:
-    env_id: str = "door-human"  # D4RL task (no version: v0), or door-demo, which comes along
+    env_id: str = "door-human"  # D4RL task (v0 if no version is given), or door-demo, included here
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0  # same machine, same arguments, same numbers
     num_seeds: PositiveInt = 1  # S, independent agents trained side by side (paper: 5)
     matmul_precision: Literal["highest", "high", "medium"] = "high"  # of matmuls; see docs/usage.md
@@ -63,7 +63,7 @@ class Args:
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1  # rate, after each hidden layer (ml-uwac)
     variance: Literal["mc", "analytic"] = "mc"  # Var[Q] from T passes (Algorithm 1), or closed form
     passes: Annotated[int, Field(ge=2)] = 100  # T, stochastic passes (paper, Algorithm 1)
-    q_noise: bool = False  # noise in y and the actor's Q, as in ml-uwac, see q_values
+    q_noise: bool = False  # noise in the targets' and the actor's Q (ml-uwac), see q_values
     weighting: Literal["variance", "std", "exp", "none"] = "variance"  # see uncertainty_weight
     weight_clip: PositiveFloat = 1.5  # upper limit of the weight (paper, 5.5)
     spectral_norm: Literal["auto", True, False] = "auto"  # of the critics; auto: on Adroit (paper)
@@ -89,8 +89,8 @@ class Args:
     eval_candidates: PositiveInt = 100  # actions per state (paper, 5.5), see Agent.act
     log_every: PositiveInt = 1_000  # updates between lines, and between entries in TensorBoard
     dataset_path: str | None = None  # file in D4RL's format; then any Gymnasium env_id goes
-    run_dir: str | None = None  # folder of results; None: runs/ENV__SCRIPT__SEED__DATE-TIME
-    resume: str | None = None  # run to go on with; arguments not given are the run's
+    run_dir: str | None = None  # folder of a new run; None: runs/ENV__SCRIPT__SEED__DATE-TIME
+    resume: str | None = None  # run to go on with; its arguments are the command line's defaults
 
     def __post_init__(self):
         for field in fields(self):
@@ -100,7 +100,7 @@ class Args:
             except pydantic.ValidationError as error:
                 option = field.name.replace("_", "-")
                 problem = error.errors()[0]["msg"]
-                # Not a ValueError, round which tyro would draw a box.
+                # Not a ValueError: tyro would draw a box around it.
                 raise ArgumentTypeError(f"--{option} {value}: {problem}") from None
 
     def resolved(self) -> dict:
@@ -162,8 +162,8 @@ def concat(obs: Tensor, x: Tensor) -> Tensor:
 
 
 class SpectralNorm(nn.Module):
-    """Parametrization W / sigma of each matrix W of a stack (torch's would take it as one). sigma
-    is the largest singular value of W, by power iteration (Miyato et al., 2018)."""
+    """Parametrization W / sigma of each matrix W of a stack, which torch's takes for one matrix.
+    sigma is the largest singular value of W, by power iteration (Miyato et al., 2018)."""
 
     def __init__(self, weight: Tensor):
         super().__init__()
@@ -264,7 +264,7 @@ def mc_dropout_variance(critic: Critic, obs: Tensor, action: Tensor, p: float, T
     (S, B, D), action (S, B, A) -> (2, S, B). A pass has one mask per layer for the whole batch, as
     it samples one network: all states are compared under the same T networks."""
     first, second, last = critic.layers
-    # A unit is a row here. Those that a pass keeps are divided by 1 - p.
+    # Units are rows here, all divided by 1 - p as if kept.
     h1 = (first(concat(obs, action)).relu_() / (1 - p)).flatten(0, 1).mT.contiguous()  # (2S, H, B)
     w2 = second.weight.flatten(0, 1)  # (2S, H, H)
     z = w2.mT @ h1 + second.bias.flatten(0, 1).mT  # (2S, H, B), if no unit drops
@@ -273,7 +273,7 @@ def mc_dropout_variance(critic: Critic, obs: Tensor, action: Tensor, p: float, T
     q = torch.empty(T, len(z), z.shape[2], device=z.device)
     h2 = torch.empty_like(z[0])  # (H, B), of one critic in one pass
     precision = torch.get_float32_matmul_precision()
-    # In bfloat16 ("medium") products as small as a pass's are slower.
+    # In a CPU's bfloat16 ("medium") products as small as a pass's are slower.
     torch.set_float32_matmul_precision(precision.replace("medium", "high"))
     for i, (z_i, w_i, h_i) in enumerate(zip(z, w2, h1)):
         for drop, w3_t, q_t in zip(drop1[:, i], w3[:, i], q[:, i]):
@@ -307,11 +307,11 @@ def analytic_dropout_variance(critic: Critic, obs: Tensor, action: Tensor, p: fl
     density = torch.exp(-0.5 * t.square()) / (2 * torch.pi) ** 0.5
     mean = z * slope + std * density  # E[h2]
     mean_square = z * mean + std.square() * slope  # E[h2^2]
-    # joint: Var of sum(w3 * slope * z), as the first mask moves all units together. of_unit:
-    # Var[mask * h2] less (slope * std)^2, joint's share; summed as if units were independent.
+    # joint: the first mask moves all units together, by their slopes. own: what is left of each
+    # unit's Var[mask * h2], summed as if units were independent.
     joint = mask_variance * (h1 * ((w3 * slope) @ w2.mT)).square().sum(-1)
-    of_unit = (1 + mask_variance) * mean_square - mean.square() - (slope * std).square()
-    variance = (joint + (w3.square() * of_unit).sum(-1)).clamp(min=0)
+    own = (1 + mask_variance) * mean_square - mean.square() - (slope * std).square()
+    variance = (joint + (w3.square() * own).sum(-1)).clamp(min=0)
     return variance.view(2, *action.shape[:-1])
 
 
@@ -361,7 +361,7 @@ class Agent(nn.Module):
         optimizer.step()
 
     def uncertainty(self, critic: Critic, obs: Tensor, action: Tensor) -> Tensor:
-        """Var[Q1] + Var[Q2]: obs (S, B, D), action (S, B, A) -> (S, B)."""
+        """Var[Q1] + Var[Q2], 0 without dropout: obs (S, B, D), action (S, B, A) -> (S, B)."""
         p, T = self.args.dropout, self.args.passes
         if p == 0:
             return torch.zeros(action.shape[:-1], device=action.device)
@@ -425,7 +425,7 @@ def update(agent: Agent, data: list[Tensor], step: int | Tensor, args: Args) -> 
         mixture = args.lmbda * torch.minimum(q1, q2) + (1 - args.lmbda) * torch.maximum(q1, q2)
         y, best = mixture.max(-1)  # (S, B)
         target_q = reward + args.gamma * (1 - done) * y
-        # Line 7: for Var[y], at the best action, Var[Q1] + Var[Q2], a sum as in ml-uwac.
+        # Line 7: Var[y] is Var[Q1] + Var[Q2] at the best action, a sum as in ml-uwac.
         best_action = candidates.take_along_dim(best[:, :, None, None], dim=2).squeeze(2)
         var_y = agent.uncertainty(agent.target_critic, next_obs, best_action)  # (S, B)
         weight = uncertainty_weight(var_y, args)
@@ -612,7 +612,7 @@ def main(args: Args, dataset: dict | None = None, agent_type=Agent, update=updat
                 continue
             metrics = {name: value.numpy(force=True) for name, value in metrics.items()}  # (S,)
             if evaluating:
-                torch.set_float32_matmul_precision("highest")  # whatever training has
+                torch.set_float32_matmul_precision("highest")  # scores in full precision
                 returns = evaluate(agent, envs, [args.seed, step], args.eval_candidates)
                 of_samples = evaluate(agent, envs, [args.seed, step], 1)
                 metrics["score"] = d4rl.normalized_score(args.env_id, returns).mean(1)
@@ -626,7 +626,7 @@ def main(args: Args, dataset: dict | None = None, agent_type=Agent, update=updat
                 for i, value in enumerate(values):
                     writer.add_scalar(f"{name}/agent-{i}", value, step)
             if evaluating:
-                writer.flush()  # before the checkpoint, after which a resumed run goes on
+                writer.flush()  # first: a resumed run goes on after the checkpoint
                 row = {name: values.tolist() for name, values in metrics.items()}
                 history.append({"step": step, "seconds": perf_counter() - began, **row})
                 save(run, agent, result)

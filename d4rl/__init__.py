@@ -177,7 +177,7 @@ def qlearning_dataset(
 
     With next_observations each step is a transition. Without, the next step has them, so the last
     step of an episode that the time limit ends is dropped. Without timeouts that limit is the
-    environment's. A terminal step is always kept: its next observation has no use. A file of D4RL's
+    environment's. A terminal step is always kept, whatever row follows it. A file of D4RL's
     own gives what the original makes of it: next_observations are not used, the file's last step
     and steps both terminal and at the limit are dropped, and where the file has no timeouts, the
     limit after a terminal step comes one step early.
