@@ -54,7 +54,7 @@ class Args:
     env_id: str = "door-human"  # D4RL task (v0 if no version is given), or door-demo, included here
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0  # same machine, same arguments, same numbers
     num_seeds: PositiveInt = 1  # S, independent agents trained side by side (paper: 5)
-    matmul_precision: Literal["highest", "high", "medium"] = "high"  # of matmuls; see docs/usage.md
+    matmul_precision: Literal["highest", "high", "medium"] = "high"  # medium: bfloat16 if AMX
     # BEAR
     batch_size: PositiveInt = 256  # B, transitions in a mini-batch (BEAR)
     gamma: Probability = 0.99  # discount per step (BEAR)

@@ -201,7 +201,7 @@ def update(agent: Agent, data: list[Tensor], args: Args) -> dict[str, Tensor]:
         mixture = args.lmbda * torch.minimum(q1, q2) + (1 - args.lmbda) * torch.maximum(q1, q2)
         y, best = mixture.max(-1)  # (S, B)
         target_q = reward + args.gamma * (1 - done) * y
-        # Line 7: for Var[y], Var[Q1] + Var[Q2] at the action that attains the maximum.
+        # Line 7: Var[Q1] + Var[Q2] at the best action stands for Var[y], as in ml-uwac.
         best_action = candidates.take_along_dim(best[:, :, None, None], dim=2).squeeze(2)
         var_y = agent.uncertainty(agent.target_critic, next_obs, best_action)  # (S, B)
         weight = (args.beta / var_y).clamp(max=args.weight_clip)

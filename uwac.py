@@ -57,7 +57,7 @@ class Args:
     env_id: str = "door-human"  # D4RL task (v0 if no version is given), or door-demo, included here
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0  # same machine, same arguments, same numbers
     num_seeds: PositiveInt = 1  # S, independent agents trained side by side (paper: 5)
-    matmul_precision: Literal["highest", "high", "medium"] = "high"  # of matmuls; see docs/usage.md
+    matmul_precision: Literal["highest", "high", "medium"] = "high"  # medium: bfloat16 if AMX
     # UWAC
     beta: PositiveFloat = 1.6  # weight beta / Var[Q] (paper, 5.5: 0.8, 1.6 or 2.5)
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1  # rate, after each hidden layer (ml-uwac)
@@ -262,7 +262,8 @@ def mmd(x: Tensor, y: Tensor, kernel: str, sigma: float) -> Tensor:
 def mc_dropout_variance(critic: Critic, obs: Tensor, action: Tensor, p: float, T: int) -> Tensor:
     """Sample variance of Q1 and Q2 over T passes under dropout of rate p (paper, section 4.1): obs
     (S, B, D), action (S, B, A) -> (2, S, B). A pass has one mask per layer for the whole batch, as
-    it samples one network: all states are compared under the same T networks."""
+    it samples one network: all states are compared under the same T networks. Rounding matters only
+    where p is near 1: 0.6% at 0.999."""
     first, second, last = critic.layers
     # Units are rows here, all divided by 1 - p as if kept.
     h1 = (first(concat(obs, action)).relu_() / (1 - p)).flatten(0, 1).mT.contiguous()  # (2S, H, B)
@@ -370,9 +371,9 @@ class Agent(nn.Module):
         return analytic_dropout_variance(critic, obs, action, p).sum(0)
 
     def q_values(self, critic: Critic, obs: Tensor, action: Tensor, noise: bool) -> Tensor:
-        """Q1 and Q2 without dropout, shapes as Critic.forward. With `noise` they stand for what
-        ml-uwac takes: means of T stochastic passes, with masks of their own for each action. Such
-        a mean is nearly normal, with a mean near Q and variance Var[Q] / T."""
+        """Q1 and Q2 without dropout, as a maximum of noisy candidates is biased upwards; shapes as
+        Critic.forward. With `noise` they stand for ml-uwac's means of T stochastic passes, with
+        masks of their own for each action: nearly normal, with mean Q and variance Var[Q] / T."""
         q = critic(obs, action)
         if not noise or self.args.dropout == 0:
             return q
@@ -425,7 +426,7 @@ def update(agent: Agent, data: list[Tensor], step: int | Tensor, args: Args) -> 
         mixture = args.lmbda * torch.minimum(q1, q2) + (1 - args.lmbda) * torch.maximum(q1, q2)
         y, best = mixture.max(-1)  # (S, B)
         target_q = reward + args.gamma * (1 - done) * y
-        # Line 7: Var[y] is Var[Q1] + Var[Q2] at the best action, a sum as in ml-uwac.
+        # Line 7: Var[Q1] + Var[Q2] at the best action stands for Var[y], as in ml-uwac.
         best_action = candidates.take_along_dim(best[:, :, None, None], dim=2).squeeze(2)
         var_y = agent.uncertainty(agent.target_critic, next_obs, best_action)  # (S, B)
         weight = uncertainty_weight(var_y, args)

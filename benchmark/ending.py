@@ -1,4 +1,4 @@
-"""How the programs of this folder end: as the scripts do. Whoever imports this finds the scripts."""
+"""How the programs of this folder end: as the scripts do. Importing it puts them on the path."""
 
 import sys
 from argparse import ArgumentTypeError

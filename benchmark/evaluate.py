@@ -1,4 +1,4 @@
-"""Plays the policies of runs: score ± standard error over a run's agents, or a single one's episodes.
+"""Plays the policies of runs: score ± standard error over a run's agents, or one's episodes.
 
     python benchmark/evaluate.py runs/RUN runs/OTHER_RUN --policies best sample vae
     python benchmark/evaluate.py runs/RUN --candidates 1 10 100
@@ -155,6 +155,8 @@ def play(run: Path, loaded: tuple[str, uwac.Agent, dict], args: Args) -> None:
     for policy in args.policies:
         for num in args.candidates if policy in CHOOSING else (1,):
             returns = uwac.evaluate(player(agent, policy), envs, seed, num)  # (S, episodes)
+            if not np.isfinite(returns).all():
+                raise ValueError(f"{run}: a return in {env_id} is not finite")
             scores = d4rl.normalized_score(env_id, returns)
             result = {"policy": policy, "candidates": num, **about}
             results = [one for one in results if key_of(one) != key_of(result)]

@@ -322,6 +322,8 @@ def write_set(args: Args, path: Path, arrays: dict, env_id: str, policy: str) ->
     """A file in D4RL's format, renamed when whole, with `metadata` on how it was made."""
     path.parent.mkdir(parents=True, exist_ok=True)
     packages = ("gymnasium", "gymnasium-robotics", "mujoco", "numpy", "torch")
+    if not all(np.isfinite(array).all() for array in arrays.values()):
+        raise ValueError(f"{env_id}: an observation, action or reward is not finite")
     returns = returns_of(arrays)
     metadata = {
         "origin": "Minari" if args.minari else "rebuilt",

@@ -5,8 +5,8 @@
     python benchmark/report.py runs/RUN runs/OTHER_RUN --metrics mmd alpha
 
 Runs that differ in the seed alone are averaged. A row and a line name the arguments that are not
-the method's defaults, as in "UWAC, beta 2.5". Of a run and its copies at earlier updates the longest
-is shown. Where evaluate.py played policies (evaluation.json), there is a table and a figure of them.
+the method's defaults, as in "UWAC, beta 2.5". Of a run and its copies at earlier updates the
+longest is shown. Policies that evaluate.py played (evaluation.json) have a table and a figure.
 """
 
 import re
@@ -245,12 +245,13 @@ def main(args: Args) -> None:
     unknown = sorted({*args.metrics} - {*metrics} - {"score_sample"})  # which old files lack
     if unknown or not metrics:
         raise ValueError(f"--metrics {' '.join(unknown)}: there are {', '.join(sorted(known))}")
-    args.folder.mkdir(parents=True, exist_ok=True)
-    report = args.folder / "report.md"
+    folder = args.folder.expanduser()
+    folder.mkdir(parents=True, exist_ok=True)
+    report = folder / "report.md"
     earlier = report.read_text() if report.exists() else ""
     for name in re.findall(r"\]\((.+)\.png\)", earlier):
         for suffix in ("png", "pdf"):
-            (args.folder / f"{name}.{suffix}").unlink(missing_ok=True)
+            (folder / f"{name}.{suffix}").unlink(missing_ok=True)
     agents = found.groupby([*METHOD, "run", "agent"], sort=False).apply(headline)
     policies = policy_table(observations(runs, METHOD), METHOD)
     table = run_table(agents)
@@ -258,9 +259,9 @@ def main(args: Args) -> None:
     tables |= {"aggregates": aggregate_table(agents), "policies": policies}
     text = ["# Report", f"Hardware: {', '.join(sorted(runs['hardware'].unique()))}."]
     for name, rows in tables.items():
-        (args.folder / f"{name}.csv").unlink(missing_ok=True)  # an earlier report's
+        (folder / f"{name}.csv").unlink(missing_ok=True)  # an earlier report's
         if len(rows):
-            rows.to_csv(args.folder / f"{name}.csv", index=False)
+            rows.to_csv(folder / f"{name}.csv", index=False)
             shown = side_by_side(rows, METHOD) if name == "policies" else rows
             shown = shown.dropna(axis="columns", how="all")
             shown = shown.round({column: DIGITS.get(column, 1) for column in shown})
@@ -273,12 +274,12 @@ def main(args: Args) -> None:
         start = f"{number:02}-{re.sub('[/:]', '-', run['task'])}"
         rows = found[(found[FIGURE] == list(setting)).all(axis=1)]
         if rows["step"].nunique() > 1:  # else there is no line
-            curves = args.folder / f"{start}-{'-'.join(metrics)}.png"
+            curves = folder / f"{start}-{'-'.join(metrics)}.png"
             draw_curves(run, rows, metrics, curves)
             text.append(f"![{run['task']}, {run['conditions']}]({curves.name})")
         rows = played[(played[FIGURE] == list(setting)).all(axis=1)]
         if len(rows):
-            draw_policies(run, rows, args.folder / f"{start}-policies.png")
+            draw_policies(run, rows, folder / f"{start}-policies.png")
             text.append(f"![{run['task']}, who plays]({start}-policies.png)")
     report.write_text("\n\n".join(text) + "\n")
     print(text[3], report, sep="\n\n")  # the table of runs

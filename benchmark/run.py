@@ -257,6 +257,7 @@ def run(runs: dict[str, Run], args: Args) -> dict[str, Exception]:
 
 def main(args: Args, options: list[str]) -> int:
     """The number of runs that failed. Raises ArgumentTypeError, ValueError and OSError."""
+    args.folder = args.folder.expanduser()
     runs = grid(args, options)
     left = {name: runs[name] for name in runs if not (args.folder / f"{name}.json").exists()}
     print(f"{len(runs)} runs, {len(runs) - len(left)} of them finished before")
@@ -264,7 +265,7 @@ def main(args: Args, options: list[str]) -> int:
         for one in left.values():
             print(shlex.join(["python", *one.words]))
         return 0
-    args.work = args.work.resolve()  # a worker's current folder may be another
+    args.work = args.work.expanduser().resolve()  # a worker's current folder may be another
     for folder in (args.folder, args.work):
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()  # fails now, and not after hours

@@ -65,8 +65,8 @@ def cases_of(group: str) -> list[dict]:
 @torch.no_grad()
 def literal_uncertainty(critic, obs: Tensor, action: Tensor, args: uwac.Args) -> Tensor:
     """Agent.uncertainty as the paper's text has it: T passes from the input to Q, with per-sample
-    masks, at all candidates of a state. Copies of the action, at which the variance is wanted, stand
-    for these, which is the same work: obs (S, B, D), action (S, B, A) -> (S, B)."""
+    masks, at all candidates of a state. Copies of the action whose variance is wanted stand for
+    these, which is the same work: obs (S, B, D), action (S, B, A) -> (S, B)."""
     candidates = action.unsqueeze(2).expand(-1, -1, critic.num_candidates, -1)
     q = [critic(obs, candidates, args.dropout)[..., 0] for _ in range(args.passes)]  # (2, S, B)
     return torch.stack(q).var(0).sum(0)
@@ -257,8 +257,8 @@ def main(args: Args) -> None:
     about |= {"matmul_precision": args.matmul_precision, "cuda_graph": args.cuda_graph}
     about["dropout"] = args.dropout
     about["date"] = str(date.today())
-    path = args.folder / "speed.json"
-    args.folder.mkdir(parents=True, exist_ok=True)
+    path = args.folder.expanduser() / "speed.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
     kept = read_json(path) if path.exists() else []
     write_json(path, kept)  # fails now, and not after hours
     rows = []
@@ -268,7 +268,7 @@ def main(args: Args) -> None:
     print(about["hardware"], table(rows), sep="\n\n")
     for task in set(args.groups) & set(TASKS):
         of_task = [row for row in kept + rows if row["group"] == task]
-        plot(of_task, args.folder / f"speed-{task}.png")
+        plot(of_task, path.parent / f"speed-{task}.png")
 
 
 if __name__ == "__main__":

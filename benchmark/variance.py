@@ -42,7 +42,7 @@ class Args:
 
 
 def train(args: Args, rate: float, spectral_norm: bool) -> tuple[uwac.Agent, list[Tensor]]:
-    """UWAC trained on the task, and its transitions. Raises ValueError, and OSError of a download."""
+    """UWAC trained on the task, and its transitions. Raises ValueError, OSError of a download."""
     env = d4rl.make(args.env_id)
     transitions = d4rl.qlearning_dataset(env, args.dataset_path)
     settings = {"env_id": args.env_id, "batch_size": args.batch_size, "variance": "analytic"}
@@ -113,8 +113,8 @@ def main(args: Args) -> None:
         raise ValueError("--passes, --reference-passes and --states must be at least 2")
     if not all(0 < rate < 1 for rate in args.rates):
         raise ValueError("--rates must be above 0 and below 1")
-    path = args.folder / "variance.json"
-    args.folder.mkdir(parents=True, exist_ok=True)
+    path = args.folder.expanduser() / "variance.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
     about = {"hardware": hardware(f"{uwac.DEVICE}, {torch.get_num_threads()} threads")}
     about["torch"] = str(torch.__version__)
     rows = []

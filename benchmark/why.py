@@ -144,8 +144,9 @@ def main(args: Args) -> None:
     """Raises OSError, and ValueError for a damaged file."""
     runs = read_runs(args.results)
     official = pd.read_csv(HERE / "paper" / "bear_official_curves.csv", comment="#")
-    args.folder.mkdir(parents=True, exist_ok=True)
-    draw(runs, official, args.folder / "why.png")
+    picture = args.folder.expanduser() / "why.png"
+    picture.parent.mkdir(parents=True, exist_ok=True)
+    draw(runs, official, picture)
     print(at_the_limit(runs))
     print(equal_weights(runs).to_markdown(index=False, floatfmt=".6g"))
 

@@ -117,7 +117,7 @@ def download(env_id: str) -> Path:
     D4RL's server, or from a mirror, some of whose files are cut off: so it is asked only where the
     SHA-256 is known. Raises ValueError for a wrong file, OSError where none can be had."""
     if full_id(env_id) not in DATASETS:
-        raise ValueError(f"{env_id}: D4RL has no data of it; name a file of yours (--dataset-path)")
+        raise ValueError(f"{env_id}: no data of it here; name a file of yours (--dataset-path)")
     file, sha256 = DATASETS[full_id(env_id)]
     cache = Path(os.getenv("D4RL_DATASET_DIR") or "~/.d4rl/datasets").expanduser()
     path = (HERE if file == DEMO else cache) / Path(file).name

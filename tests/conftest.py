@@ -33,8 +33,7 @@ def each_test_by_itself():
 
 @pytest.fixture(params=[bear, uwac], ids=["bear", "uwac"])
 def script(request):
-    """A test that takes `script` runs for both. Others run for uwac.py alone: test_lockstep.py finds
-    most of bear.py there letter for letter."""
+    """For both; other tests run uwac.py alone, where most of bear.py stands letter for letter."""
     return request.param
 
 
@@ -65,7 +64,7 @@ def refused(monkeypatch, capsys):
 
 
 def scalars(run):
-    """TensorBoard's curves of a run: for each name, values by their step, of which none is twice."""
+    """TensorBoard's curves of a run: for each name, values by their step, none of them twice."""
     log = EventAccumulator(str(run)).Reload()
     curves = {}
     for tag in log.Tags()["scalars"]:

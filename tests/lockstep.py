@@ -8,7 +8,7 @@ docs/fidelity.md lists what the recorded trainer and our scripts are changed in 
 backup's candidates come from the current actor, the target critics have initial weights of their
 own, and each row has a dropout mask of its own.
 
-Shapes: S seeds, one of each file, B batch, T passes, H hidden units; "2 layers" are the hidden ones.
+Shapes: S seeds, one of each file, B batch, T passes, H hidden units; "2 layers" are hidden ones.
 """
 
 import json

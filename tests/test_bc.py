@@ -12,8 +12,7 @@ import uwac
 
 
 def test_clones_the_data(tmp_path, monkeypatch):
-    """Seeds that begin alike draw mini-batches of their own, and the actor's mean comes to the data's
-    action of 0.6."""
+    """Seeds that begin alike draw mini-batches of their own, and learn the data's action of 0.6."""
     monkeypatch.chdir(tmp_path)
     data = d4rl.read(d4rl.download("door-demo"))
     score = d4rl.normalized_score("door-demo", data["rewards"].reshape(25, 200).sum(1).mean())

@@ -121,8 +121,8 @@ def test_where_a_file_is_looked_for(server, tmp_path, monkeypatch):
         path.write_bytes(DEMO + b"x")
         with pytest.raises(ValueError, match=f"^{path}: not D4RL's file .*--dataset-path"):
             d4rl.download(env_id)
-    with pytest.raises(ValueError, match="^door-v0: D4RL has no data of it; .*--dataset-path"):
-        d4rl.download("door-v0")
+    with pytest.raises(ValueError, match="^antmaze-umaze-v0: no data of it here; .*--dataset-path"):
+        d4rl.download("antmaze-umaze-v0")
     monkeypatch.setenv("D4RL_DATASET_DIR", str(rebuilt))
     with pytest.raises(OSError, match=r"rebuilt.hdf5 \(D4RL_DATASET_DIR\), .*Not a directory"):
         d4rl.download("door-human")

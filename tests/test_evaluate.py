@@ -43,8 +43,8 @@ def test_the_last_evaluation_again(script, monkeypatch, capsys):
 
 
 def test_policies_of_known_networks():
-    """The actor's mean is 0.5 with a deviation of exp(-2), the VAE's action 50, all before the tanh;
-    Q1 is the sum of the actions and 10, and `greedy` takes the candidate of the largest."""
+    """The actor's mean is 0.5 with a std of exp(-2), the VAE's action 50, all before the tanh; Q1
+    is the sum of the actions and 10, and `greedy` takes the candidate of the largest."""
     agent = uwac.Agent(short(uwac, num_seeds=2), 3, 2)
     with torch.no_grad():
         for network in (agent.actor, agent.vae.decoder, agent.critic):
@@ -78,7 +78,7 @@ def test_policies_of_known_networks():
 
 
 def test_a_later_call_adds_to_what_is_there(monkeypatch, refused):
-    """One record of each policy and number of episodes. A disk that is full leaves what was there."""
+    """One record of each policy and number of episodes. What goes wrong leaves what was there."""
     uwac.main(short(uwac, num_seeds=2))
     assert command_line(evaluate, "run --episodes 2 --policies sample vae", monkeypatch) == 0
     first = records()
@@ -103,3 +103,5 @@ def test_a_later_call_adds_to_what_is_there(monkeypatch, refused):
     assert "error: No space left" in refused(words, evaluate)
     *others, last = json.loads(Path("run/evaluation.json").read_text())
     assert (others, last["policy"]) == (json.loads(before), "best")
+    monkeypatch.setattr(uwac, "evaluate", lambda *args: np.array([[np.nan]]))
+    assert "error: run: a return in Point-v0 is not finite" in refused("run", evaluate)

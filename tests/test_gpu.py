@@ -1,5 +1,4 @@
-"""An update must not wait for the host, and a CUDA graph can hold it. (gpu.sh: that a graph's numbers
-are the same.)"""
+"""An update must not wait for the host, and a CUDA graph can hold it."""
 
 import functools
 

@@ -81,8 +81,7 @@ def test_shipped_policies(name, tmp_path, monkeypatch):
 
 
 def test_policy_of_a_run(points, script, monkeypatch):
-    """Samples of its actor in a file of any name, which --force replaces, and how it was trained;
-    within bounds at which float32 arithmetic says 0.30000004."""
+    """In a file of any name, which --force replaces; within bounds that float32 would round up."""
     space = gym.spaces.Box(np.float32(-0.9), np.float32(0.3), (2,))
     monkeypatch.setattr(Point, "action_space", space)
     with h5py.File("points.hdf5", "a") as file:
@@ -102,11 +101,13 @@ def test_policy_of_a_run(points, script, monkeypatch):
     assert "points.hdf5" not in metadata["policy"]
     own = make_dataset.new_file(Args(policy=("run",)), "module:ns/Env-v0")
     assert own.name == "module-ns-Env-v0.hdf5"
+    monkeypatch.setattr(Point, "step", lambda self, a: (step(self, a)[0], 1e39, True, False, {}))
+    with pytest.warns(RuntimeWarning):  # 1e39 is infinite in float32
+        assert command_line(make_dataset, words, monkeypatch) == 1
 
 
 def test_sac_by_hand():
-    """The densities of its actions by torch's own tanh, both losses on one batch, and targets that
-    follow by tau."""
+    """Densities of actions by torch's own tanh, both losses on one batch, targets that follow."""
     agent = make_dataset.SAC(obs_dim=5, action_dim=2)
     for network in (agent.critic, agent.target_critic):
         for parameter in network.parameters():

@@ -1,5 +1,4 @@
-"""The README's quick start runs; the programs of benchmark/ say in one line what is wrong with their
-input, and leave nothing."""
+"""The README's quick start; what is wrong with the input of a program, in one line."""
 
 import csv
 import json
@@ -47,8 +46,8 @@ CASES = [
     (run, "--cpus 1 word", "word: not an option"),
     (run, "--run_dir a", "--run-dir is given to each run"),
     (run, "--num-seeds 2", "--num-seeds trains seeds 0, 1, ... in one run"),
-    (run, "--tasks Point-v0", "Point-v0: D4RL has no data of it"),
-    (speed, "--threads 1 --folder damaged", "damaged/speed.json: damaged, move it away"),
+    (run, "--tasks Point-v0", "Point-v0: no data of it here"),
+    (speed, "--threads 1 --folder=~/damaged", "damaged/speed.json: damaged, move it away"),
 ]
 
 
@@ -63,6 +62,7 @@ def test_bad_input(points, refused, monkeypatch):
     Path("other/evaluation.json").write_text('{"candidates": {}}')  # an earlier version's
     Path("training/walker2d-0").mkdir(parents=True)
     Path("checkpoint.pt").rename("training/walker2d-0/checkpoint.pt")
+    monkeypatch.setenv("HOME", str(Path.cwd()))
     monkeypatch.setattr(gym.registry["Point-v0"], "max_episode_steps", None)
     before = {path: path.lstat().st_size for path in Path().rglob("*")}
     for program, words, message in CASES:
