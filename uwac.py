@@ -38,9 +38,6 @@ from tqdm.auto import tqdm
 
 import d4rl
 
-if not hasattr(d4rl, "TASKS"):
-    raise ImportError(f"{d4rl.__file__} is not the d4rl that comes with this script")
-
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 GENERATOR = torch.cuda if DEVICE == "cuda" else torch  # has the state of training's random numbers
 GPUS = range(torch.cuda.device_count())  # named, or fork_rng warns of several
@@ -383,8 +380,10 @@ class Agent(nn.Module):
     def act(self, obs: np.ndarray, num: int = 100, deterministic: bool = False) -> np.ndarray:
         """Each seed's actions in [-1, 1], as `d4rl.make`'s environments take them: the best by a
         noisy Q1 of `num` samples of its actor, or the actor's mean. obs (D,) -> (S, A); obs (B, D),
-        or (S, B, D) of each seed's own -> (S, B, A)."""
+        or (S, B, D) of each seed's own -> (S, B, A). Raises ValueError for another D."""
         obs = torch.as_tensor(obs, dtype=torch.float32, device=self.log_alpha.device)
+        if obs.shape[-1] != self.dims[0]:
+            raise ValueError(f"observations have {obs.shape[-1]} numbers, not {self.dims[0]}")
         if obs.dim() == 1:
             return self.act(obs[None], num, deterministic)[:, 0]
         if obs.shape[-2] > 256:  # in pieces, for memory
@@ -544,8 +543,10 @@ def load_checkpoint(run: str | Path, agent_type: type[Agent] = Agent) -> tuple[A
 def main(args: Args, dataset: dict | None = None, agent_type=Agent, update=update) -> dict:
     """Train on the task's data, or on `dataset`, arrays by D4RL's names; evaluate, and report into
     the run's folder. Another agent and update make another algorithm (benchmark/ensembles.py).
-    Returns what it writes into result.json. Raises ValueError before any training,
-    FloatingPointError where that diverges, OSError where a file cannot be had or written."""
+    Returns what it writes into result.json. Raises ImportError for another d4rl, ValueError before
+    any training, FloatingPointError where that diverges, OSError for reading or writing a file."""
+    if not hasattr(d4rl, "TASKS"):
+        raise ImportError(f"{d4rl.__file__} is not the d4rl that comes with this script")
     if args.dropout == 0 and args.weighting != "none":
         raise ValueError("--dropout 0: no variance to weigh by; add --weighting none")
     torch.set_float32_matmul_precision(args.matmul_precision)

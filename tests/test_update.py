@@ -83,6 +83,8 @@ def test_act_takes_many_observations_in_pieces(script, monkeypatch):
     monkeypatch.setattr(agent.critic, "forward", lambda o, a: rows.append(len(o[0])) or whole(o, a))
     assert agent.act(obs, num=4).shape == (2, 2000, 2)
     assert sum(rows) == 2000 and max(rows) < 1000
+    with pytest.raises(ValueError, match="^observations have 4 numbers, not 5"):
+        agent.act(obs[..., 1:])
 
 
 def transitions():
