@@ -40,7 +40,7 @@ import d4rl
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 GENERATOR = torch.cuda if DEVICE == "cuda" else torch  # has the state of training's random numbers
-GPUS = range(torch.cuda.device_count())  # named, or fork_rng warns of several
+GPUS = range(torch.cuda.device_count())  # for fork_rng, which warns if several are not named
 PACKAGES = {"torch", "numpy", "gymnasium", "gymnasium_robotics", "mujoco"}  # in result.json
 # All that may change in a resumed run (the data's path, not the data): the rest shapes training.
 MAY_CHANGE = {"total_steps", "eval_every", "eval_episodes", "eval_candidates", "log_every"}
@@ -54,7 +54,8 @@ class Args:
     env_id: str = "door-human"  # D4RL task (v0 if no version is given), or door-demo, included here
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0  # same machine, same arguments, same numbers
     num_seeds: PositiveInt = 1  # S, independent agents trained side by side (paper: 5)
-    matmul_precision: Literal["highest", "high", "medium"] = "high"  # medium: bfloat16 if AMX
+    # of matmuls: on a CPU with AMX "medium" is bfloat16, on others float32, see docs/usage.md
+    matmul_precision: Literal["highest", "high", "medium"] = "high"
     # UWAC
     beta: PositiveFloat = 1.6  # weight beta / Var[Q] (paper, 5.5: 0.8, 1.6 or 2.5)
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1  # rate, after each hidden layer (ml-uwac)
