@@ -28,7 +28,7 @@ NAMES = {  # a method's name in tables and legends; SN is spectral norm
     "bear+dropout": "BEAR + dropout",
     "bear+dropout+sn": "BEAR + dropout + SN",
     "uwac-no-sn": "UWAC without SN",
-    "uwac-code": "UWAC (authors' code)",
+    "uwac-code": "UWAC (authors' losses)",
     "uwac-std": "UWAC (weights by std)",
     "uwac-ensemble": "UWAC (ensemble)",
     "uwac-rem": "UWAC (REM)",

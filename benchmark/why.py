@@ -4,8 +4,9 @@
 
 The figure has the runs in results/ beside the official BEAR's (paper/bear_official_curves.csv). The
 table says how equal UWAC's weights are: E[w] E[Var[Q]] / beta over the last batch, which is 1 where
-Var[Q] is the same in all states, and more otherwise. results/FOLDER-diagnosis.json has what
-diagnose.py found of results/FOLDER/NAME.json after STEP updates, under NAME-STEP.
+Var[Q] is the same in all states, and more otherwise. Another has the scores since alpha left its
+limit. results/FOLDER-diagnosis.json has what diagnose.py found of results/FOLDER/NAME.json after
+STEP updates, under NAME-STEP.
 """
 
 from dataclasses import dataclass
@@ -57,6 +58,7 @@ def read_runs(results: Path) -> pd.DataFrame:
                     {
                         "method": result.get("method") or result["algorithm"],
                         "folder": folder.name,
+                        "seed": args["seed"] + seed,
                         "task": args["env_id"],
                         "spectral norm": "yes" if args.get("spectral_norm") else "no",
                         "kernel": args["mmd_kernel"],
@@ -96,6 +98,20 @@ def at_the_limit(runs: pd.DataFrame) -> str:
     return f"{number}; there Q's share is {max(shares):.4%} or less, {where}"
 
 
+def scores_below_the_limit(runs: pd.DataFrame) -> pd.DataFrame:
+    """Scores of one sample in training, from where alpha has left its limit to the run's end."""
+    rows = []
+    for run in runs.to_dict("records"):
+        history = run["history"]
+        free = history["alpha"] < 0.99 * LIMIT
+        after_warmup = history.index > run["args"]["warmup_steps"]
+        if free.iloc[-1]:
+            scores = history[free & after_warmup]["score_sample"]
+            row = {name: run[name] for name in ("folder", "method", "seed", "updates")}
+            rows.append(row | scores.agg(["size", "mean", "min", "max"]).to_dict())
+    return pd.DataFrame(rows)
+
+
 def draw(runs: pd.DataFrame, official: pd.DataFrame, path: Path) -> None:
     """MMD and alpha over updates, and Q's share of the actor's gradient."""
     figure = new_figure(14, 4.8)
@@ -112,7 +128,7 @@ def draw(runs: pd.DataFrame, official: pd.DataFrame, path: Path) -> None:
         colour = COLOURS.get(run["method"], "0.5")
         style = {"linewidth": 0.8, "alpha": 0.6}
         if run["history"]["alpha"].iloc[-1] < 0.99 * LIMIT:
-            label += f", results/{run['folder']}"
+            label += f", {run['folder']}"
             colour = colours.get(label) or next(spare)
             style = {"linewidth": 2.2}
         first = label not in colours
@@ -136,7 +152,9 @@ def draw(runs: pd.DataFrame, official: pd.DataFrame, path: Path) -> None:
     panels["mmd"].set_yticks([0.05, 0.1, 0.2, 0.5, 1], ["0.05", "0.1", "0.2", "0.5", "1"])
     panels["shares"].set_xlim(left=0)
     handles, labels = panels["alpha"].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=8)
+    legend = figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=8)
+    for line in legend.get_lines():
+        line.set(linewidth=2, alpha=1)  # or thin lines' colours could not be told
     save(figure, path)
 
 
@@ -148,7 +166,8 @@ def main(args: Args) -> None:
     picture.parent.mkdir(parents=True, exist_ok=True)
     draw(runs, official, picture)
     print(at_the_limit(runs))
-    print(equal_weights(runs).to_markdown(index=False, floatfmt=".6g"))
+    print(equal_weights(runs).to_markdown(index=False, floatfmt=".6g"), end="\n\n")
+    print(scores_below_the_limit(runs).to_markdown(index=False, floatfmt=".1f"))
 
 
 if __name__ == "__main__":

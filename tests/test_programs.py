@@ -98,10 +98,13 @@ def test_commit_of_a_folder_whose_name_a_shell_would_run(tmp_path):
 
 
 def test_why_counts_seeds(tmp_path):
-    """Of two seeds one ends at the limit of alpha; E[w] E[Var] / beta is 1 and 2."""
+    """Of two seeds one ends at the limit of alpha; E[w] E[Var] / beta is 1 and 2. The other's score
+    below the limit is 2; it had 9 in the warm-up."""
     args = {"env_id": "door", "mmd_kernel": "gaussian", "weighting": "variance", "beta": 2.0}
+    args |= {"seed": 5, "warmup_steps": 5}
     row = {"step": 10, "alpha": [22026.4, 3.0], "mmd": [0.1, 0.1], "variance": [4.0, 8.0]}
-    history = [row | {"weight": [0.5, 0.5]}]
+    row |= {"weight": [0.5, 0.5], "score_sample": [1.0, 2.0]}
+    history = [row | {"step": 5, "score_sample": [9.0, 9.0]}, row]
     (tmp_path / "door").mkdir()
     write_json(tmp_path / "door/a.json", {"algorithm": "uwac", "args": args, "history": history})
     write_json(tmp_path / "door-diagnosis.json", {"a-10": {"q_share": [0.25, 0.5]}})
@@ -109,3 +112,5 @@ def test_why_counts_seeds(tmp_path):
     assert "the end of 1 of 2 runs; there Q's share is 25.0000% or less" in why.at_the_limit(runs)
     (row,) = why.equal_weights(runs).to_dict("records")
     assert (row["runs"], row["lowest"], row["highest"]) == (2, 1, 2)
+    (row,) = why.scores_below_the_limit(runs).to_dict("records")
+    assert (row["seed"], row["size"], row["min"], row["max"]) == (6, 1, 2, 2)

@@ -1,6 +1,5 @@
 """Both scripts from data to files: what a run leaves, and one line for what cannot be."""
 
-import io
 import json
 import re
 import shutil
@@ -220,12 +219,6 @@ def test_what_cannot_be_is_one_line(option, problem, refused):
     error = refused(f"{words(uwac)} {option}")
     assert error.startswith("error: ") and problem in error
     assert [path.name for path in Path().iterdir()] == ["points.hdf5"]
-
-
-def test_a_notebooks_standard_output_will_do(monkeypatch):
-    monkeypatch.setattr(sys, "stdout", io.StringIO())
-    assert command_line(uwac, words(uwac, total_steps=1), monkeypatch) == 0
-    assert "1/1: " in sys.stdout.getvalue()
 
 
 def test_an_agent_typed_in_a_notebook(monkeypatch):
