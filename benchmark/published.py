@@ -33,7 +33,8 @@ def paper_scores(task: str) -> dict[str, float]:
     scores = others_scores()
     if task not in scores.index:
         return {}
-    return scores.loc[task, ["paper: UWAC", "paper: BEAR"]].dropna().to_dict()
+    found = scores.loc[task, ["paper: UWAC", "paper: BEAR"]].dropna()
+    return {f"{name} (v0)": score for name, score in found.items()}
 
 
 def cloned_scores(task: str) -> dict[str, float]:

@@ -63,6 +63,7 @@ def read_runs(results: Path) -> pd.DataFrame:
                         "spectral norm": "yes" if args.get("spectral_norm") else "no",
                         "kernel": args["mmd_kernel"],
                         "updates": history.index[-1],
+                        "warmup": args["warmup_steps"],
                         "args": args,
                         "history": history,
                         "shares": pd.Series(shares, dtype=float).sort_index(),
@@ -86,14 +87,17 @@ def equal_weights(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def at_the_limit(runs: pd.DataFrame) -> str:
-    """How many runs end with alpha at its limit, and Q's share wherever it is there."""
+    """How many runs end with alpha at its limit, and Q's share wherever it is there. Runs that end
+    in the warm-up do not count, nor do checkpoints in it."""
+    trained = [run for run in runs.to_dict("records") if run["updates"] > run["warmup"]]
     ended, shares = 0, []
-    for history, measured in zip(runs["history"], runs["shares"]):
-        limited = history["alpha"] > 0.99 * LIMIT
+    for run in trained:
+        limited = run["history"]["alpha"] > 0.99 * LIMIT
         ended += limited.iloc[-1]
-        near = history["mmd"] < 1  # beyond, the policy has left the data, and MMD has no gradient
-        shares += [share for step, share in measured.items() if limited[step] and near[step]]
-    number = f"alpha is at its limit at the end of {ended} of {len(runs)} runs"
+        near = run["history"]["mmd"] < 1  # beyond, the policy has left the data: MMD is flat
+        at_limit = limited & near & (run["history"].index > run["warmup"])
+        shares += [share for step, share in run["shares"].items() if at_limit[step]]
+    number = f"alpha is at its limit at the end of {ended} of {len(trained)} runs"
     where = f"at {len(shares)} checkpoints with an MMD below 1"
     return f"{number}; there Q's share is {max(shares):.4%} or less, {where}"
 
@@ -104,9 +108,8 @@ def scores_below_the_limit(runs: pd.DataFrame) -> pd.DataFrame:
     for run in runs.to_dict("records"):
         history = run["history"]
         free = history["alpha"] < 0.99 * LIMIT
-        after_warmup = history.index > run["args"]["warmup_steps"]
         if free.iloc[-1]:
-            scores = history[free & after_warmup]["score_sample"]
+            scores = history[free & (history.index > run["warmup"])]["score_sample"]
             row = {name: run[name] for name in ("folder", "method", "seed", "updates")}
             rows.append(row | scores.agg(["size", "mean", "min", "max"]).to_dict())
     return pd.DataFrame(rows)
