@@ -22,7 +22,8 @@ from style import COLOURS, NAMES, mark, new_figure, save
 
 HERE = Path(__file__).parent
 LIMIT = float(np.exp(10))  # of alpha
-FREE = ("#E69F00", "#D62728", "#7F5FBF", "#56B4E9", "#8C6D31", "#CC79A7")  # runs below it
+# of runs below it
+FREE = ("#E69F00", "#009E73", "#D62728", "#7F5FBF", "#56B4E9", "#8C6D31", "#CC79A7")
 
 
 @dataclass
