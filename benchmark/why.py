@@ -10,6 +10,7 @@ STEP updates, under NAME-STEP.
 """
 
 from dataclasses import dataclass
+from itertools import cycle
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +23,7 @@ from style import COLOURS, NAMES, mark, new_figure, save
 
 HERE = Path(__file__).parent
 LIMIT = float(np.exp(10))  # of alpha
-# of runs below it
+# Colours of runs that end below it.
 FREE = ("#E69F00", "#009E73", "#D62728", "#7F5FBF", "#56B4E9", "#8C6D31", "#CC79A7")
 
 
@@ -125,7 +126,7 @@ def draw(runs: pd.DataFrame, official: pd.DataFrame, path: Path) -> None:
         name = "official BEAR, D4RL's own files (v0): median and range of 36 runs"
         panels[metric].fill_between(official["update"], low, high, color="0.85")
         panels[metric].plot(official["update"], official[f"{metric}_median"], "k--", label=name)
-    spare = iter(FREE)
+    spare = cycle(FREE)
     colours = {}
     for run in runs.to_dict("records"):
         label = f"ours: {NAMES.get(run['method'], run['method'])}".replace(" (analytic)", "")

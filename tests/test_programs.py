@@ -98,8 +98,7 @@ def test_commit_of_a_folder_whose_name_a_shell_would_run(tmp_path):
 
 
 def test_why_counts_seeds(tmp_path):
-    """Of two seeds one ends at the limit of alpha; E[w] E[Var] / beta is 1 and 2. The other's score
-    below the limit is 2; it had 9 in the warm-up."""
+    """Of two seeds one ends at the limit of alpha. E[w] E[Var] / beta is 1 and 2."""
     args = {"env_id": "door", "mmd_kernel": "gaussian", "weighting": "variance", "beta": 2.0}
     args |= {"seed": 5, "warmup_steps": 5}
     row = {"step": 10, "alpha": [22026.4, 3.0], "mmd": [0.1, 0.1], "variance": [4.0, 8.0]}

@@ -1,5 +1,6 @@
 """Both scripts from data to files: what a run leaves, and one line for what cannot be."""
 
+import io
 import json
 import re
 import shutil
@@ -222,11 +223,13 @@ def test_what_cannot_be_is_one_line(option, problem, refused):
 
 
 def test_an_agent_typed_in_a_notebook(monkeypatch):
-    """Its module has no file."""
+    """Its module has no file, and neither has a notebook's standard output."""
+    monkeypatch.setattr(sys, "stdout", io.StringIO())
     monkeypatch.setitem(sys.modules, "__main__", ModuleType("__main__"))
     agent_type = type("Agent", (uwac.Agent,), {"__module__": "__main__"})
     assert uwac.main(short(uwac, total_steps=1), agent_type=agent_type)["algorithm"] == "uwac"
     assert type(uwac.load_checkpoint(RUN, agent_type)[0]) is agent_type
+    assert "1/1: " in sys.stdout.getvalue()
 
 
 def test_a_copy_of_script_and_d4rl_runs_alone(tmp_path):
