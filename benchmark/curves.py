@@ -39,9 +39,13 @@ def draw_curves(run: pd.Series, found: pd.DataFrame, metrics: list[str], path: P
     are evaluations in the setting of `run`."""
     long = found.melt(["step", "method"], metrics, "metric", "value").dropna()
     methods = list(long["method"].unique())
-    colours = {NAMES[name]: colour for name, colour in COLOURS.items()}
+    own = {NAMES[name]: colour for name, colour in COLOURS.items()}
     spare = sns.color_palette("tab10", len(methods))
-    colours = {name: colours.get(name, other) for name, other in zip(methods, spare)}
+    colours = {}
+    for name, other in zip(methods, spare):
+        base = name.split(", ")[0]  # the method, without arguments that are not its defaults
+        alone = sum(method.split(", ")[0] == base for method in methods) == 1
+        colours[name] = own.get(base, other) if alone else own.get(name, other)
     seeds = found.drop_duplicates(["method", "run", "agent"])["method"].value_counts()
     labels = {name: f"{name} ({seeds[name]})" for name in methods}
     long["method"] = long["method"].map(labels)
