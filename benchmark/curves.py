@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pandas as pd
 import seaborn as sns
+from evaluate import POLICIES
 from matplotlib.ticker import EngFormatter
 from published import cloned_scores, paper_scores
 from style import COLOURS, NAMES, mark, save, shade_warmup
@@ -30,6 +31,8 @@ def references(run: pd.Series, metric: str) -> dict[str, float]:
         worth = run["mean_reward"] / (1 - run["args"]["gamma"])
         lines["target_q"] = lines["policy_q"] = {"mean reward of the data / (1 - γ)": worth}
     scores = paper_scores(run["task"]) | cloned_scores(run["task"])
+    if pd.notna(run["vae_score"]):
+        scores[POLICIES["vae"]] = run["vae_score"]
     lines["score"] = lines["score_sample"] = scores
     return lines.get(metric, {})
 

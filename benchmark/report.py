@@ -270,16 +270,18 @@ def main(args: Args) -> None:
             text += [CAPTIONS[name], table]
     played = observations(runs, [*FIGURE, "method"])
     for number, (setting, here) in enumerate(runs.groupby(FIGURE, sort=False), 1):
-        run = here.iloc[0]
+        evaluated = played[(played[FIGURE] == list(setting)).all(axis=1)]
+        run = here.iloc[0].copy()
+        cloned = evaluated[evaluated["policy"] == "vae"]
+        run["vae_score"] = cloned[cloned["updates"] == cloned["updates"].max()]["score"].mean()
         start = f"{number:02}-{re.sub('[/:]', '-', run['task'])}"
         rows = found[(found[FIGURE] == list(setting)).all(axis=1)]
         if rows["step"].nunique() > 1:  # else there is no line
             curves = folder / f"{start}-{'-'.join(metrics)}.png"
             draw_curves(run, rows, metrics, curves)
             text.append(f"![{run['task']}, {run['conditions']}]({curves.name})")
-        rows = played[(played[FIGURE] == list(setting)).all(axis=1)]
-        if len(rows):
-            draw_policies(run, rows, folder / f"{start}-policies.png")
+        if len(evaluated):
+            draw_policies(run, evaluated, folder / f"{start}-policies.png")
             text.append(f"![{run['task']}, who plays]({start}-policies.png)")
     report.write_text("\n\n".join(text) + "\n")
     print(text[3], report, sep="\n\n")  # the table of runs
