@@ -273,7 +273,8 @@ def main(args: Args) -> None:
         evaluated = played[(played[FIGURE] == list(setting)).all(axis=1)]
         run = here.iloc[0].copy()
         cloned = evaluated[evaluated["policy"] == "vae"]
-        run["vae_score"] = cloned[cloned["updates"] == cloned["updates"].max()]["score"].mean()
+        last = cloned[cloned["updates"] == cloned["updates"].max()]
+        run["vae_score"] = last.groupby("method")["score"].mean().mean()
         start = f"{number:02}-{re.sub('[/:]', '-', run['task'])}"
         rows = found[(found[FIGURE] == list(setting)).all(axis=1)]
         if rows["step"].nunique() > 1:  # else there is no line

@@ -89,19 +89,19 @@ def equal_weights(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def at_the_limit(runs: pd.DataFrame) -> str:
-    """How many runs end with alpha at its limit, and Q's share wherever it is there. Runs that end
-    in the warm-up do not count, nor do checkpoints in it."""
+    """How many runs end with alpha at its limit, and Q's three largest shares there, near the data
+    (MMD below 0.2). Runs that end in the warm-up do not count, nor do checkpoints in it."""
     trained = [run for run in runs.to_dict("records") if run["updates"] > run["warmup"]]
     ended, shares = 0, []
     for run in trained:
         limited = run["history"]["alpha"] > 0.99 * LIMIT
         ended += limited.iloc[-1]
-        near = run["history"]["mmd"] < 1  # beyond, the policy has left the data: MMD is flat
+        near = run["history"]["mmd"] < 0.2
         at_limit = limited & near & (run["history"].index > run["warmup"])
         shares += [share for step, share in run["shares"].items() if at_limit[step]]
     number = f"alpha is at its limit at the end of {ended} of {len(trained)} runs"
-    where = f"at {len(shares)} checkpoints with an MMD below 1"
-    return f"{number}; there Q's share is {max(shares):.4%} or less, {where}"
+    largest = ", ".join(f"{share:.3%}" for share in sorted(shares)[-3:])
+    return f"{number}; there, at {len(shares)} checkpoints near the data, Q has {largest}"
 
 
 def scores_below_the_limit(runs: pd.DataFrame) -> pd.DataFrame:
