@@ -187,12 +187,16 @@ def run_table(agents: pd.DataFrame) -> pd.DataFrame:
     return table.reset_index()
 
 
+def vae_scores(policies: pd.DataFrame) -> pd.Series:
+    """Of the runs' own VAE after their last update, for each setting: the mean over methods."""
+    cloned = policies[policies["policy"] == "vae"].sort_values("updates", kind="stable")
+    return cloned.groupby(METHOD)["score"].last().groupby(SETTING).mean()
+
+
 def beside_table(table: pd.DataFrame, policies: pd.DataFrame) -> pd.DataFrame:
     """Paper, reruns, behaviour cloning and our samples, a row for each setting that others have."""
     ours = table.pivot_table("sample", SETTING, "method", sort=False).add_prefix("here: ")
-    cloning = policies[policies["policy"] == "vae"].sort_values("updates", kind="stable")
-    last = cloning.groupby(METHOD)["score"].last()
-    ours.insert(0, f"here: {POLICIES['vae']}", last.groupby(SETTING).mean())
+    ours.insert(0, f"here: {POLICIES['vae']}", vae_scores(policies))
     tasks = ours.index.get_level_values("task")
     ours.insert(0, f"here: {BC}", [cloned_scores(task).get(BC) for task in tasks])
     rows = ours.reset_index().merge(others_scores(), on="task")
@@ -272,9 +276,7 @@ def main(args: Args) -> None:
     for number, (setting, here) in enumerate(runs.groupby(FIGURE, sort=False), 1):
         evaluated = played[(played[FIGURE] == list(setting)).all(axis=1)]
         run = here.iloc[0].copy()
-        cloned = evaluated[evaluated["policy"] == "vae"]
-        last = cloned[cloned["updates"] == cloned["updates"].max()]
-        run["vae_score"] = last.groupby("method")["score"].mean().mean()
+        run["vae_score"] = vae_scores(policies).get(tuple(run[SETTING]))
         start = f"{number:02}-{re.sub('[/:]', '-', run['task'])}"
         rows = found[(found[FIGURE] == list(setting)).all(axis=1)]
         if rows["step"].nunique() > 1:  # else there is no line

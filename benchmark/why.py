@@ -101,7 +101,7 @@ def at_the_limit(runs: pd.DataFrame) -> str:
         shares += [share for step, share in run["shares"].items() if at_limit[step]]
     number = f"alpha is at its limit at the end of {ended} of {len(trained)} runs"
     largest = ", ".join(f"{share:.3%}" for share in sorted(shares)[-3:])
-    return f"{number}; there, at {len(shares)} checkpoints near the data, Q has {largest}"
+    return f"{number}; there Q has {largest} (of {len(shares)} checkpoints near the data)"
 
 
 def scores_below_the_limit(runs: pd.DataFrame) -> pd.DataFrame:

@@ -126,6 +126,9 @@ def test_options_are_checked_before_anything_runs(monkeypatch, capsys):
 
 @pytest.mark.parametrize("method, changes", [
     ("bear+sn", {"weighting": "none", "dropout": 0.0, "spectral_norm": True}),
+    ("bear+dropout+sn", {"weighting": "none", "spectral_norm": True}),
+    ("uwac-no-sn", {"spectral_norm": False}),
+    ("uwac-std", {"weighting": "std", "variance": "mc"}),
     ("uwac-code", {"weighting": "exp", "beta": 0.5, "weight_clip": 1.0, "num_mmd_samples": 4,
         "mmd_kernel": "gaussian", "spectral_norm": True, "q_noise": True, "variance": "mc"}),
 ])  # fmt: skip

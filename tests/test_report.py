@@ -11,7 +11,6 @@ pytest.importorskip("seaborn", reason="benchmark/requirements.txt is not install
 import curves
 import report
 import who_plays
-from matplotlib import pyplot as plt
 
 
 def result(method="bear", seed=0, scores=(10.0, 20.0), warmup=100, env_id="door-human", **args):
@@ -53,8 +52,7 @@ def figures(monkeypatch):
     drawn = []
     for module in (curves, who_plays):
         monkeypatch.setattr(module, "save", lambda figure, path: drawn.append(path.name))
-    yield drawn
-    plt.close("all")
+    return drawn
 
 
 def test_numbers_of_a_row(tmp_path):
@@ -124,7 +122,9 @@ def test_what_differs_is_never_averaged(tmp_path):
 
 
 @pytest.mark.parametrize("label, method, args", [
+    ("BEAR", "bear", {"mmd_kernel": "gaussian"}),
     ("UWAC", "uwac", {"beta": 1.6, "weighting": "variance", "spectral_norm": True}),
+    ("UWAC, beta 0.8, weighting std", "uwac", {"beta": 0.8, "weighting": "std"}),
     ("UWAC (weights by std), beta 2.5", "uwac-std", {"beta": 2.5, "weighting": "std"}),
     ("ensembles, members rem", "ensembles", {"members": "rem"}),
 ])  # fmt: skip
