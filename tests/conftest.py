@@ -13,7 +13,6 @@ import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
 if not any("test_gpu" in word for word in sys.argv):  # all others' numbers are a CPU's
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
@@ -76,14 +75,10 @@ def scalars(run):
 class Point(gym.Env):
     """A small environment of one's own: nothing happens in 5 steps."""
 
-    metadata = {"render_modes": ["rgb_array"]}
     observation_space = gym.spaces.Box(-9, 9, (3,), np.float32)
     action_space = gym.spaces.Box(-2, 2, (2,), np.float32)
     at_step = {}  # what a test has happen at the n-th step of all
     steps = 0
-
-    def __init__(self, render_mode=None):
-        self.render_mode = render_mode
 
     def reset(self, seed=None, options=None):
         super().reset(seed=seed)

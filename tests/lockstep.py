@@ -35,7 +35,6 @@ NETWORKS = {  # names in an agent: names in a file, of twin critics two
     "vae.decoder": ["decoder"],
 }
 UWAC_AS_BEAR = {"weighting": "none", "dropout": 0.0, "spectral_norm": False}
-UWAC_AS_BEAR |= {"variance": "analytic"}
 MC_DROPOUT_VARIANCE = uwac.mc_dropout_variance
 
 

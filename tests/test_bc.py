@@ -33,7 +33,7 @@ def test_clones_the_data(tmp_path, monkeypatch):
 
     monkeypatch.setattr(uwac, "Agent", alike)
     monkeypatch.setattr(uwac, "evaluate", evaluate)
-    bc.main(bc.Args("door-demo", num_seeds=2, total_steps=400, eval_every=200, eval_episodes=1))
+    bc.main(bc.Args("door-demo", num_seeds=2, total_steps=400, eval_every=250, eval_episodes=1))
     result = json.loads(Path("runs/bc/door-demo.json").read_text())
     assert result["data_score"] == pytest.approx(score)
     assert result["history"][1] == {"step": 400, "scores": [[0], [100]]}

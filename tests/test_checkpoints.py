@@ -24,13 +24,11 @@ CHECKPOINT = RUN / "checkpoint.pt"
 
 
 def left(run):
-    """What a run leaves, but for times, commit and its own place, as text, with checksums of
-    tensors."""
+    """What a run leaves, but for times and its place, as text, with checksums of tensors."""
     result = json.loads(Path(run, "result.json").read_text())
     checkpoint = torch.load(Path(run, "checkpoint.pt"), weights_only=True)
     for part in (result, checkpoint):
         del part["args"]["run_dir"], part["args"]["resume"]
-        part.pop("commit", None)
         for row in part["history"]:
             del row["seconds"]
 

@@ -5,11 +5,10 @@ from dataclasses import dataclass
 from types import SimpleNamespace
 
 import pytest
-import tyro
-
-ray = pytest.importorskip("ray", reason="benchmark/requirements.txt is not installed")
+import ray
 import records
 import run
+import tyro
 from conftest import command_line
 
 import uwac

@@ -69,9 +69,8 @@ def test_bear_stands_in_uwac_letter_for_letter():
 
 
 def test_uwac_with_its_parts_off_is_bear(points):
-    off = {"weighting": "none", "dropout": 0.0, "spectral_norm": False, "variance": "analytic"}
-    of_bear = bear.main(short(bear, run_dir="bear", warmup_steps=2))["history"]
-    of_uwac = uwac.main(short(uwac, run_dir="uwac", warmup_steps=2, **off))["history"]
+    of_bear = bear.main(short(bear, run_dir="bear"))["history"]
+    of_uwac = uwac.main(short(uwac, run_dir="uwac", **lockstep.UWAC_AS_BEAR))["history"]
     for row, same in zip(of_bear, of_uwac, strict=True):
         del row["seconds"]
         assert {name: same[name] for name in row} == row

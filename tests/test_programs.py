@@ -9,15 +9,13 @@ import ensembles
 import evaluate
 import gymnasium as gym
 import make_dataset
-import pytest
 import report
+import run
 import speed
 import torch
 import why
 from conftest import command_line, short
 from records import commit, write_json
-
-run = pytest.importorskip("run", reason="benchmark/requirements.txt is not installed")
 
 import bear
 import d4rl
@@ -84,8 +82,8 @@ def test_quick_start(tmp_path, monkeypatch):
     with open("runs/report/runs.csv") as file:
         found = {row["method"]: float(row["Q target"]) for row in csv.DictReader(file)}
     expected = {"BEAR, batch size 8": "bear", "UWAC, spectral norm False, batch size 8": "uwac"}
-    for method, run in expected.items():
-        result = json.loads(Path(f"runs/{run}/result.json").read_text())
+    for method, name in expected.items():
+        result = json.loads(Path(f"runs/{name}/result.json").read_text())
         expected[method] = result["history"][-1]["target_q"][0]
     assert found == expected
     assert Path("runs/report/01-door-demo-target_q-weight.png").exists()
