@@ -10,11 +10,11 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import torch
 import tyro
 from ending import errors_in_one_line
 from evaluate import make_envs, player
+from make_dataset import returns_of
 from records import write_json
 from tqdm import trange
 
@@ -33,10 +33,10 @@ class Args:
 
 def main(args: Args) -> None:
     """Raises ValueError and OSError."""
+    if min(args.num_seeds, args.total_steps, args.eval_every, args.eval_episodes) < 1:
+        raise ValueError("--num-seeds, --total-steps, --eval-every, --eval-episodes: 1 or more")
     path = d4rl.download(args.env_id)
     data = d4rl.read(path)
-    ends = np.flatnonzero(data["terminals"] | data["timeouts"])
-    returns = np.diff(np.cumsum(data["rewards"], dtype=float)[ends], prepend=0)
     envs = make_envs(args.env_id, args.num_seeds * args.eval_episodes)
     obs, action, *_ = d4rl.qlearning_dataset(envs.envs[0], path).values()  # (n, D), (n, A)
     torch.manual_seed(0)
@@ -46,7 +46,7 @@ def main(args: Args) -> None:
     result = {
         "command": f"python benchmark/bc.py {' '.join(sys.argv[1:])}",
         "data": d4rl.describe(path),
-        "data_score": d4rl.normalized_score(args.env_id, returns.mean()),
+        "data_score": d4rl.normalized_score(args.env_id, returns_of(data).mean()),
         "parameters": {"actor": size(agent.actor), "VAE's decoder": size(agent.vae.decoder)},
         "history": [],
     }
@@ -56,7 +56,7 @@ def main(args: Args) -> None:
         mean, _ = agent.actor(obs[index])
         loss = (mean.tanh() - action[index]).square().mean((1, 2))  # (S,)
         agent.minimize(loss, "actor")
-        if step % args.eval_every == 0:
+        if step % args.eval_every == 0 or step == args.total_steps:
             returns = uwac.evaluate(player(agent, "mean"), envs, [0, step], 1)
             scores = d4rl.normalized_score(args.env_id, returns)  # (S, episodes)
             result["history"].append({"step": step, "scores": scores.tolist()})
