@@ -6,8 +6,8 @@ Each of the two critics has K members. Ensemble ("average-DQN"): Q is the member
 member learns the target by itself. REM (Agarwal et al., 2020): Q is a random mixture of the
 members, which learns as one; an update draws one mixture for both critics and their targets, and
 what acts is the mean. Var[Q] is the sample variance over the members (ours, as K: the paper gives
-neither). The arguments are uwac.py's, of which --dropout, --variance, --passes and --q-noise do
-nothing here: members differ without dropout.
+neither). The arguments are uwac.py's, of which --variance, --passes and --q-noise do nothing here,
+and --dropout must only stay above 0: members differ without dropout.
 """
 
 import copy

@@ -15,7 +15,6 @@ Policies:
 RUN/evaluation.json keeps every score and return. A later call adds to it, and replaces only what it
 plays again. With a run's own seed, episodes and candidates, `best` is its last evaluation again.
 A folder with checkpoint.pt and result.json is enough, so a copy of the two can be played later.
-report.py averages runs that differ in the seed alone.
 --film leaves a video of an episode more for each agent in RUN/film-STEP/.
 """
 
@@ -55,7 +54,6 @@ class Args:
     episodes: int = 100  # of each agent and policy
     candidates: tuple[int, ...] = (100,)  # N of best and greedy
     seed: int = 0  # of the episodes
-    matmul_precision: Literal["highest", "high", "medium"] = "highest"  # whatever training had
     film: bool = False  # of the last policy
 
 
@@ -88,7 +86,7 @@ def earlier_results(run: Path) -> list[dict]:
 
 def key_of(result: dict) -> list:
     """What an evaluation is of; a later one of the same replaces it."""
-    names = ("step", "policy", "candidates", "episodes", "seed", "matmul_precision")
+    names = ("step", "policy", "candidates", "episodes", "seed")
     return [result[name] for name in names]
 
 
@@ -149,7 +147,6 @@ def play(run: Path, loaded: tuple[str, uwac.Agent, dict], args: Args) -> None:
         film(env_id, playing, run / f"film-{step}", seed, args.candidates[-1])
     envs = make_envs(env_id, agent.args.num_seeds * args.episodes)
     about = {"step": step, "episodes": args.episodes, "seed": args.seed}
-    about["matmul_precision"] = args.matmul_precision
     unit = "score" if d4rl.full_id(env_id) in d4rl.TASK_OF else "return"
     results = earlier_results(run)
     for policy in args.policies:
@@ -176,7 +173,6 @@ def main(args: Args) -> None:
     loaded = [load(run) for run in args.runs]  # all of them, before hours of one
     for run in args.runs:
         earlier_results(run)
-    torch.set_float32_matmul_precision(args.matmul_precision)
     for run, one in zip(args.runs, loaded):
         play(run, one, args)
 

@@ -1,7 +1,5 @@
 """Scores that others published, from paper/*.csv, and those of bc.py.
 
-    python benchmark/published.py    # prints the tasks of which UWAC was rerun
-
 The paper's data are D4RL's first versions (v0), a rerun's those that reruns.csv names. A rerun's
 columns may come from several sources, so their differences say nothing.
 """
@@ -44,16 +42,3 @@ def cloned_scores(task: str) -> dict[str, float]:
         return {}
     scores = json.loads(file.read_text())["history"][-1]["scores"]  # (seeds, episodes)
     return {BC: float(np.mean(scores))}
-
-
-def main() -> None:
-    scores = others_scores()
-    rerun = scores.dropna(subset="QDQ: UWAC")[["paper: UWAC", "paper: BC", "QDQ: UWAC"]]
-    rerun.loc["mean"] = rerun.mean()
-    print(rerun.round(1).to_markdown())
-    better = (scores["paper: UWAC"] > scores["paper: BC"]).sum()
-    print(f"In the paper UWAC's score is above BC's on {better} of {len(scores)} tasks.")
-
-
-if __name__ == "__main__":
-    main()

@@ -30,7 +30,7 @@ from who_plays import draw_policies, observations, policy_table, side_by_side
 import d4rl
 import uwac
 
-# Runs of one method may differ in these arguments, the last five of which only old files have.
+# Runs of one method may differ in these arguments, of which only old files have the second line's.
 OF_A_RUN = {"seed", "num_seeds", "run_dir", "resume", "total_steps", "dataset_path", "log_every"}
 OF_A_RUN |= {"exp_name", "checkpoint_every", "cuda_graph", "capture_video", "track", "evaluate"}
 CONDITIONS = ("matmul_precision", "eval_every", "eval_episodes", "eval_candidates")

@@ -49,7 +49,6 @@ class Args:
     cpus: int = 1  # threads of a run; as many runs at once as that leaves room for
     gpus: float = 0.0  # share of a GPU for a run
     address: str = "local"  # or of a Ray cluster, whose nodes see the same files
-    retries: int = 2  # more attempts at a run that a signal killed, or whose node was lost
     dry_run: bool = False  # print the commands that are left to run, and run nothing
     folder: Path = Path("runs/grid")  # for the small result files
     work: Path = Path("runs/grid/work")  # for the runs' own folders and logs
@@ -107,8 +106,8 @@ def grid(args: Args, words: list[str]) -> dict[str, Run]:
     if min(*counts, 1 if args.legs is None else args.legs) < 1:
         names = "--tasks, --methods, --seeds, --cpus, --legs and --leg-episodes"
         raise ArgumentTypeError(f"{names}: at least one of each")
-    if min(args.gpus, args.retries) < 0:
-        raise ArgumentTypeError("--gpus and --retries must be at least 0")
+    if args.gpus < 0:
+        raise ArgumentTypeError("--gpus must be at least 0")
     options = split(words)
     given = {option.replace("_", "-") for option, *_ in options}
     if args.seeds > 1 and "--num-seeds" in given:
@@ -231,7 +230,7 @@ def run(runs: dict[str, Run], args: Args) -> dict[str, Exception]:
     remote = ray.remote(
         num_cpus=args.cpus,
         num_gpus=args.gpus,
-        max_retries=args.retries,
+        max_retries=2,  # of a run that a signal killed, or whose node was lost
         retry_exceptions=[RuntimeError],
     )(train)
     waiting = {remote.remote(name, one, args): name for name, one in runs.items()}

@@ -29,7 +29,6 @@ import uwac
 @dataclass
 class Args:
     env_id: str = "door-demo"  # task on whose data the critics are trained
-    dataset_path: str | None = None  # its file, as for uwac.py
     total_steps: int = 5_000  # updates of each critic
     batch_size: int = 64  # B of these
     rates: tuple[float, ...] = (0.1, 0.3, 0.5)  # dropout rates
@@ -37,17 +36,16 @@ class Args:
     reference_passes: int = 20_000  # T of what counts as the truth, which leaves an error of 1%
     states: int = 256  # at which estimates are compared and timed
     repetitions: int = 50  # of each estimate
-    seed: int = 0
     folder: Path = Path("runs/variance")  # of variance.json
 
 
 def train(args: Args, rate: float, spectral_norm: bool) -> tuple[uwac.Agent, list[Tensor]]:
     """UWAC trained on the task, and its transitions. Raises ValueError, OSError of a download."""
     env = d4rl.make(args.env_id)
-    transitions = d4rl.qlearning_dataset(env, args.dataset_path)
+    transitions = d4rl.qlearning_dataset(env)
     settings = {"env_id": args.env_id, "batch_size": args.batch_size, "variance": "analytic"}
     settings = uwac.Args(**settings, dropout=rate, spectral_norm=spectral_norm)
-    torch.manual_seed(args.seed)
+    torch.manual_seed(0)
     dims = (*env.observation_space.shape, *env.action_space.shape)
     agent = uwac.Agent(settings, *dims).to(uwac.DEVICE)
     data = [torch.as_tensor(array, device=uwac.DEVICE) for array in transitions.values()]
@@ -107,8 +105,9 @@ def study(args: Args, agent: uwac.Agent, data: list[Tensor], rate: float) -> lis
 def main(args: Args) -> None:
     """Raises ValueError for numbers that give no variance, before a file is touched."""
     counts = [len(args.rates), len(args.passes), args.total_steps, args.batch_size]
-    if min(*counts, args.repetitions, args.seed + 1) < 1:
-        raise ValueError("a rate, a T, an update, a row and a repetition, no negative --seed")
+    if min(*counts, args.repetitions) < 1:
+        names = "--rates, --passes, --total-steps, --batch-size and --repetitions"
+        raise ValueError(f"{names}: at least one of each")
     if min(*args.passes, args.reference_passes, args.states) < 2:
         raise ValueError("--passes, --reference-passes and --states must be at least 2")
     if not all(0 < rate < 1 for rate in args.rates):

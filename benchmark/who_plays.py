@@ -11,14 +11,12 @@ from style import mark, save, shade_warmup
 
 
 def observations(runs: pd.DataFrame, method: list[str]) -> pd.DataFrame:
-    """A row for each score at full precision: of an agent, or of an episode where there is but one
-    agent. `method` are the columns that tell methods and settings apart."""
+    """A row for each score: of an agent, or of an episode where there is but one agent. `method`
+    are the columns that tell methods and settings apart."""
     rows = []
     for run, found in enumerate(runs.to_dict("records")):
         unique = {str(key_of(one)): one for one in found["policies"]}
         for one in unique.values():
-            if one["matmul_precision"] != "highest":
-                continue
             about = {name: found[name] for name in method}
             about |= {"updates": one["step"], "episodes": one["episodes"]}
             about |= {"policy": one["policy"], "N": one["candidates"]}

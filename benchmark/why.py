@@ -29,7 +29,6 @@ FREE = ("#E69F00", "#009E73", "#D62728", "#7F5FBF", "#56B4E9", "#8C6D31", "#CC79
 
 @dataclass
 class Args:
-    results: Path = HERE / "results"  # with a folder of result files for each experiment
     folder: Path = Path("runs/why")  # of why.png and .pdf
 
 
@@ -165,7 +164,7 @@ def draw(runs: pd.DataFrame, official: pd.DataFrame, path: Path) -> None:
 
 def main(args: Args) -> None:
     """Raises OSError, and ValueError for a damaged file."""
-    runs = read_runs(args.results)
+    runs = read_runs(HERE / "results")
     official = pd.read_csv(HERE / "paper" / "bear_official_curves.csv", comment="#")
     picture = args.folder.expanduser() / "why.png"
     picture.parent.mkdir(parents=True, exist_ok=True)

@@ -107,8 +107,7 @@ def normalized_score(env_id: str, returns: np.ndarray) -> np.ndarray:
     """The score in percent, as papers print it; outside D4RL's tasks the return itself."""
     if full_id(env_id) not in TASK_OF:
         return returns
-    _, _, random_return, expert_return = TASKS[TASK_OF[full_id(env_id)]]
-    return 100 * (returns - random_return) / (expert_return - random_return)
+    return 100 * get_normalized_score(env_id, returns)
 
 
 def download(env_id: str) -> Path:
