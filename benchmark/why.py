@@ -4,9 +4,9 @@
 
 The figure has the runs in results/ beside the official BEAR's (paper/bear_official_curves.csv). The
 table says how equal UWAC's weights are: E[w] E[Var[Q]] / beta over the last batch, which is 1 where
-Var[Q] is the same in all states, and more otherwise. Another has the scores since alpha left its
-limit. results/FOLDER-diagnosis.json has what diagnose.py found of results/FOLDER/NAME.json after
-STEP updates, under NAME-STEP.
+Var[Q] is the same in all states, and more otherwise. Another has the last scores of runs that end
+with alpha below its limit. results/FOLDER-diagnosis.json has what diagnose.py found of
+results/FOLDER/NAME.json after STEP updates, under NAME-STEP.
 """
 
 from dataclasses import dataclass
@@ -104,13 +104,12 @@ def at_the_limit(runs: pd.DataFrame) -> str:
 
 
 def scores_below_the_limit(runs: pd.DataFrame) -> pd.DataFrame:
-    """Scores of one sample in training, from where alpha has left its limit to the run's end."""
+    """One sample's last five scores in training, where alpha ends below its limit."""
     rows = []
     for run in runs.to_dict("records"):
         history = run["history"]
-        free = history["alpha"] < 0.99 * LIMIT
-        if free.iloc[-1]:
-            scores = history[free & (history.index > run["warmup"])]["score_sample"]
+        if history["alpha"].iloc[-1] < 0.99 * LIMIT:
+            scores = history[history.index > run["warmup"]]["score_sample"].tail(5)
             row = {name: run[name] for name in ("folder", "method", "seed", "updates")}
             rows.append(row | scores.agg(["size", "mean", "min", "max"]).to_dict())
     return pd.DataFrame(rows)

@@ -101,7 +101,8 @@ def test_why_counts_seeds(tmp_path):
     args |= {"seed": 5, "warmup_steps": 5}
     row = {"step": 10, "alpha": [22026.4, 3.0], "mmd": [0.1, 0.1], "variance": [4.0, 8.0]}
     row |= {"weight": [0.5, 0.5], "score_sample": [1.0, 2.0]}
-    history = [row | {"step": 5, "score_sample": [9.0, 9.0]}, row]
+    history = [row | {"step": step, "score_sample": [9.0, 9.0]} for step in (5, 6)]
+    history += [row | {"step": step} for step in range(7, 12)]
     (tmp_path / "door").mkdir()
     write_json(tmp_path / "door/a.json", {"algorithm": "uwac", "args": args, "history": history})
     write_json(tmp_path / "door-diagnosis.json", {"a-10": {"q_share": [0.25, 0.5]}})
@@ -110,4 +111,4 @@ def test_why_counts_seeds(tmp_path):
     (row,) = why.equal_weights(runs).to_dict("records")
     assert (row["runs"], row["lowest"], row["highest"]) == (2, 1, 2)
     (row,) = why.scores_below_the_limit(runs).to_dict("records")
-    assert (row["seed"], row["size"], row["min"], row["max"]) == (6, 1, 2, 2)
+    assert (row["seed"], row["size"], row["min"], row["max"]) == (6, 5, 2, 2)
