@@ -91,16 +91,19 @@ def at_the_limit(runs: pd.DataFrame) -> str:
     """How many runs end with alpha at its limit, and Q's three largest shares there, near the data
     (MMD below 0.2). Runs that end in the warm-up do not count, nor do checkpoints in it."""
     trained = [run for run in runs.to_dict("records") if run["updates"] > run["warmup"]]
-    ended, shares = 0, []
+    ended, measured, shares = 0, 0, []
     for run in trained:
         limited = run["history"]["alpha"] > 0.99 * LIMIT
         ended += limited.iloc[-1]
         near = run["history"]["mmd"] < 0.2
         at_limit = limited & near & (run["history"].index > run["warmup"])
-        shares += [share for step, share in run["shares"].items() if at_limit[step]]
+        found = [share for step, share in run["shares"].items() if at_limit[step]]
+        measured += bool(found)
+        shares += found
     number = f"alpha is at its limit at the end of {ended} of {len(trained)} runs"
     largest = ", ".join(f"{share:.3%}" for share in sorted(shares)[-3:])
-    return f"{number}; there Q has {largest} (of {len(shares)} checkpoints near the data)"
+    checkpoints = f"of {len(shares)} checkpoints of {measured} runs near the data"
+    return f"{number}; there Q has {largest} ({checkpoints})"
 
 
 def scores_below_the_limit(runs: pd.DataFrame) -> pd.DataFrame:

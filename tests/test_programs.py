@@ -107,7 +107,8 @@ def test_why_counts_seeds(tmp_path):
     write_json(tmp_path / "door/a.json", {"algorithm": "uwac", "args": args, "history": history})
     write_json(tmp_path / "door-diagnosis.json", {"a-10": {"q_share": [0.25, 0.5]}})
     runs = why.read_runs(tmp_path)
-    assert "1 of 2 runs; there Q has 25.000% (of 1 checkpoints near " in why.at_the_limit(runs)
+    found = "1 of 2 runs; there Q has 25.000% (of 1 checkpoints of 1 runs near "
+    assert found in why.at_the_limit(runs)
     (row,) = why.equal_weights(runs).to_dict("records")
     assert (row["runs"], row["lowest"], row["highest"]) == (2, 1, 2)
     (row,) = why.scores_below_the_limit(runs).to_dict("records")
