@@ -187,16 +187,19 @@ def run_table(agents: pd.DataFrame) -> pd.DataFrame:
     return table.reset_index()
 
 
-def vae_scores(policies: pd.DataFrame) -> pd.Series:
-    """Of the runs' own VAE after their last update, for each setting: the mean over methods."""
-    cloned = policies[policies["policy"] == "vae"].sort_values("updates", kind="stable")
-    return cloned.groupby(METHOD)["score"].last().groupby(SETTING).mean()
+def vae_scores(played: pd.DataFrame) -> pd.Series:
+    """Of the runs' own VAEs after their last update, from observations: the mean of each setting.
+    A VAE that runs of two methods have in common, with the same scores, counts once."""
+    cloned = played[played["policy"] == "vae"]
+    last = cloned["updates"] == cloned.groupby(METHOD)["updates"].transform("max")
+    means = cloned[last].groupby([*SETTING, "agent"])["score"].mean().reset_index()
+    return means.drop_duplicates([*SETTING, "score"]).groupby(SETTING)["score"].mean()
 
 
-def beside_table(table: pd.DataFrame, policies: pd.DataFrame) -> pd.DataFrame:
+def beside_table(table: pd.DataFrame, cloned: pd.Series) -> pd.DataFrame:
     """Paper, reruns, behaviour cloning and our samples, a row for each setting that others have."""
     ours = table.pivot_table("sample", SETTING, "method", sort=False).add_prefix("here: ")
-    ours.insert(0, f"here: {POLICIES['vae']}", vae_scores(policies))
+    ours.insert(0, f"here: {POLICIES['vae']}", cloned)
     tasks = ours.index.get_level_values("task")
     ours.insert(0, f"here: {BC}", [cloned_scores(task).get(BC) for task in tasks])
     rows = ours.reset_index().merge(others_scores(), on="task")
@@ -257,9 +260,11 @@ def main(args: Args) -> None:
         for suffix in ("png", "pdf"):
             (folder / f"{name}.{suffix}").unlink(missing_ok=True)
     agents = found.groupby([*METHOD, "run", "agent"], sort=False).apply(headline)
-    policies = policy_table(observations(runs, METHOD), METHOD)
+    played = observations(runs, METHOD)
+    policies = policy_table(played, METHOD)
+    cloned = vae_scores(played)
     table = run_table(agents)
-    tables = {"runs": table, "beside": beside_table(table, policies)}
+    tables = {"runs": table, "beside": beside_table(table, cloned)}
     tables |= {"aggregates": aggregate_table(agents), "policies": policies}
     text = ["# Report", f"Hardware: {', '.join(sorted(runs['hardware'].unique()))}."]
     for name, rows in tables.items():
@@ -272,11 +277,11 @@ def main(args: Args) -> None:
             shown = shown.replace(-0.0, 0.0).astype(object).where(shown.notna(), None)
             table = shown.to_markdown(index=False, missingval="–", floatfmt=".6g")
             text += [CAPTIONS[name], table]
-    played = observations(runs, [*FIGURE, "method"])
+    drawn = observations(runs, [*FIGURE, "method"])
     for number, (setting, here) in enumerate(runs.groupby(FIGURE, sort=False), 1):
-        evaluated = played[(played[FIGURE] == list(setting)).all(axis=1)]
+        evaluated = drawn[(drawn[FIGURE] == list(setting)).all(axis=1)]
         run = here.iloc[0].copy()
-        run["vae_score"] = vae_scores(policies).get(tuple(run[SETTING]))
+        run["vae_score"] = cloned.get(tuple(run[SETTING]))
         start = f"{number:02}-{re.sub('[/:]', '-', run['task'])}"
         rows = found[(found[FIGURE] == list(setting)).all(axis=1)]
         if rows["step"].nunique() > 1:  # else there is no line

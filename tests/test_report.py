@@ -166,7 +166,8 @@ def test_scores_of_policies(tmp_path, monkeypatch):
     monkeypatch.setattr(curves, "mark", lambda axes, value, name: lines.update({name: value}))
     one = result("uwac") | {"policies": [evaluation([[1.0, 2.0, 6.0]], policy="vae")]}
     one["policies"].append(evaluation([[50.0, 70.0]], step=100, policy="vae"))
-    two = result() | {"policies": [evaluation([[1.0, 3.0], [2.0, 4.0]])] * 2}
+    shared = evaluation([[1.0, 2.0, 6.0], [9.0, 9.0, 9.0]], policy="vae")  # the first is UWAC's
+    two = result() | {"policies": [shared, *[evaluation([[1.0, 3.0], [2.0, 4.0]])] * 2]}
     two["policies"] += [evaluation([[90.0], [95.0]])]
     three = result(seed=1) | {"policies": [evaluation([[5.0, 5.0]])]}
     args = save(tmp_path, one, two, three)
@@ -176,4 +177,4 @@ def test_scores_of_policies(tmp_path, monkeypatch):
     assert float(rows["BEAR"]["score"]) == pytest.approx(10 / 3) and rows["BEAR"]["agents"] == "3"
     assert float(rows["BEAR"]["error"]) == pytest.approx(np.std([2, 3, 5], ddof=1) / math.sqrt(3))
     (beside,) = table(args, "beside")
-    assert float(beside["here: BC, the VAE's decoder"]) == lines["BC, the VAE's decoder"] == 3
+    assert float(beside["here: BC, the VAE's decoder"]) == lines["BC, the VAE's decoder"] == 6
