@@ -12,10 +12,9 @@ from pathlib import Path
 
 import torch
 import tyro
-from ending import errors_in_one_line
 from evaluate import make_envs, player
+from lib.files import errors_in_one_line, write_json
 from make_dataset import returns_of
-from records import write_json
 from tqdm import trange
 
 import d4rl

@@ -32,9 +32,8 @@ from pathlib import Path
 import numpy as np
 import torch
 import tyro
-from ending import errors_in_one_line
 from evaluate import SCRIPTS, load
-from records import write_json
+from lib.files import errors_in_one_line, write_json
 from scipy.stats import mannwhitneyu, spearmanr
 from torch import Tensor
 

@@ -17,7 +17,7 @@ from typing import Annotated, Literal
 
 import torch
 import tyro
-from ending import errors_in_one_line
+from lib.files import errors_in_one_line
 from pydantic import Field
 from torch import Tensor
 

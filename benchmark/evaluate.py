@@ -29,8 +29,7 @@ import gymnasium as gym
 import numpy as np
 import torch
 import tyro
-from ending import errors_in_one_line
-from records import read_json, write_json
+from lib.files import errors_in_one_line, read_json, write_json
 
 import bear
 import d4rl

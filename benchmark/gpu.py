@@ -15,8 +15,7 @@ from pathlib import Path
 import numpy as np
 import torch
 import tyro
-from ending import errors_in_one_line
-from records import read_json, write_json
+from lib.files import errors_in_one_line, read_json, write_json
 
 import bear
 import uwac

@@ -33,9 +33,8 @@ import h5py
 import numpy as np
 import torch
 import tyro
-from ending import errors_in_one_line
 from evaluate import load
-from records import write
+from lib.files import errors_in_one_line, write
 from torch import Tensor, nn
 from torch.distributions import Normal
 from tqdm import tqdm

@@ -17,15 +17,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import tyro
-from curves import draw_curves
-from ending import errors_in_one_line
 from evaluate import POLICIES, SCRIPTS, earlier_results
-from methods import METHODS
-from published import BC, cloned_scores, others_scores
-from records import read_json
+from lib.curves import draw_curves
+from lib.files import errors_in_one_line, read_json
+from lib.methods import METHODS
+from lib.policies import draw_policies, observations, policy_table, side_by_side
+from lib.published import BC, cloned_scores, others_scores
 from scipy.stats import bootstrap, trim_mean
-from style import COLOURS, NAMES
-from who_plays import draw_policies, observations, policy_table, side_by_side
 
 import d4rl
 import uwac
@@ -106,11 +104,13 @@ def label(result: dict) -> str:
     """The method with the arguments that are not its defaults."""
     args = result["args"]
     method = result.get("method") or result["algorithm"]
-    words = METHODS.get(method, "").split()[1:]
+    words = METHODS[method].command.split()[1:] if method in METHODS else []
     script = SCRIPTS.get(result["algorithm"], uwac)
     usual = tyro.cli(script.Args, args=[*words, "--env-id", args["env_id"]]).resolved()
     of_method = [name for name in args if name not in OF_NO_METHOD]
-    return ", ".join([NAMES.get(method, method), *named(args, of_method, usual)])
+    return ", ".join(
+        [METHODS[method].name if method in METHODS else method, *named(args, of_method, usual)]
+    )
 
 
 def named(args: dict, names: list[str] | tuple[str, ...], usual: dict) -> list[str]:
@@ -120,7 +120,7 @@ def named(args: dict, names: list[str] | tuple[str, ...], usual: dict) -> list[s
 
 
 def read_all(paths: tuple[Path, ...]) -> pd.DataFrame:
-    """A row for each run, in the order of the paper's tasks and of COLOURS. Raises ValueError."""
+    """A row for each run, in the order of the paper's tasks and of METHODS. Raises ValueError."""
     runs: dict[str, dict] = {}
     for path in paths:
         files = [path if path.is_file() else path / "result.json"]
@@ -142,7 +142,7 @@ def read_all(paths: tuple[Path, ...]) -> pd.DataFrame:
             runs[key] = long | {"policies": old["policies"] + new["policies"]}
     if not runs:
         raise ValueError(f"no results in {', '.join(map(str, paths))}; benchmark/run.py makes some")
-    order = {name: place for place, name in enumerate([*others_scores().index, *COLOURS])}
+    order = {name: place for place, name in enumerate([*others_scores().index, *METHODS])}
     rank = lambda run: (order.get(run["task"], 99), *(run[name] for name in SETTING))
     ordered = sorted(runs.values(), key=lambda run: (rank(run), order.get(run["name"], 99)))
     return pd.DataFrame(ordered)

@@ -29,10 +29,9 @@ from typing import Literal, NamedTuple
 
 import ray
 import tyro
-from ending import errors_in_one_line
 from evaluate import POLICIES, SCRIPTS
-from methods import METHODS
-from records import commit, hardware, read_json, write_json
+from lib.files import commit, errors_in_one_line, hardware, read_json, write_json
+from lib.methods import METHODS
 
 import d4rl
 
@@ -42,7 +41,7 @@ ROOT = Path(__file__).resolve().parents[1]
 @dataclass
 class Args:
     tasks: tuple[str, ...] = ("door-human",)  # --env-id of the scripts
-    methods: tuple[Literal[*METHODS], ...] = ("bear", "uwac")  # see benchmark/methods.py
+    methods: tuple[Literal[*METHODS], ...] = ("bear", "uwac")  # see benchmark/lib/methods.py
     seeds: int = 5  # of each task and method: 0, 1, ... (the paper has 5)
     legs: int | None = None  # updates before evaluate.py plays all policies, and again; None: never
     leg_episodes: int = 20  # of each policy then
@@ -75,7 +74,7 @@ def split(words: list[str]) -> list[list[str]]:
 
 def has(method: str, option: str) -> bool:
     """Whether the method's script has the option, --no-OPTION too."""
-    script = SCRIPTS[Path(METHODS[method].split()[0]).stem]
+    script = SCRIPTS[Path(METHODS[method].command.split()[0]).stem]
     names = {field.name for field in dataclasses.fields(script.Args)}
     name = option.removeprefix("--").replace("-", "_")
     return name in names or name.removeprefix("no_") in names
@@ -121,7 +120,7 @@ def grid(args: Args, words: list[str]) -> dict[str, Run]:
     for seed in range(args.seeds):
         for task in args.tasks:
             for method, of_method in chosen.items():
-                words = f"{METHODS[method]} --env-id {task} --seed {seed}".split()
+                words = f"{METHODS[method].command} --env-id {task} --seed {seed}".split()
                 words += [word for option in of_method for word in option]
                 # The options are in the name: runs of other protocols stand side by side.
                 protocol = "__".join("-".join(option).removeprefix("--") for option in of_method)

@@ -25,9 +25,8 @@ import pandas as pd
 import seaborn as sns
 import torch
 import tyro
-from ending import errors_in_one_line
-from records import hardware, read_json, write_json
-from style import new_figure, save
+from lib.figures import new_figure, save
+from lib.files import errors_in_one_line, hardware, read_json, write_json
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 

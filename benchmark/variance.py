@@ -18,8 +18,7 @@ from statistics import fmean, median
 
 import torch
 import tyro
-from ending import errors_in_one_line
-from records import hardware, write_json
+from lib.files import errors_in_one_line, hardware, write_json
 from torch import Tensor
 
 import d4rl

@@ -16,10 +16,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import tyro
-from ending import errors_in_one_line
+from lib.figures import mark, new_figure, save
+from lib.files import errors_in_one_line, read_json
+from lib.methods import METHODS
 from matplotlib.ticker import EngFormatter
-from records import read_json
-from style import COLOURS, NAMES, mark, new_figure, save
 
 HERE = Path(__file__).parent
 LIMIT = float(np.exp(10))  # of alpha
@@ -130,8 +130,9 @@ def draw(runs: pd.DataFrame, official: pd.DataFrame, path: Path) -> None:
     spare = cycle(FREE)
     colours = {}
     for run in runs.to_dict("records"):
-        label = f"ours: {NAMES.get(run['method'], run['method'])}".replace(" (analytic)", "")
-        colour = COLOURS.get(run["method"], "0.5")
+        method = METHODS[run["method"]]
+        label = f"ours: {method.name}".replace(" (analytic)", "")
+        colour = method.colour
         style = {"linewidth": 0.8, "alpha": 0.6}
         if run["history"]["alpha"].iloc[-1] < 0.99 * LIMIT:
             label += f", {run['folder']}"

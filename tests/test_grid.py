@@ -6,14 +6,15 @@ from types import SimpleNamespace
 
 import pytest
 import ray
-import records
 import run
 import tyro
 from conftest import command_line
+from lib import files
+from lib.methods import Method
 
 import uwac
 
-for module in (run, records):
+for module in (run, files):
     ray.cloudpickle.register_pickle_by_value(module)  # workers cannot import it from here
 
 # In place of uwac.py: ten updates, a checkpoint after each. --fail kill has a signal end it after
@@ -53,7 +54,7 @@ class StubArgs:
 @pytest.fixture
 def stub(tmp_path, monkeypatch):
     (tmp_path / "stub.py").write_text(STUB)
-    monkeypatch.setitem(run.METHODS, "stub", str(tmp_path / "stub.py"))
+    monkeypatch.setitem(run.METHODS, "stub", Method(str(tmp_path / "stub.py"), "", ""))
     monkeypatch.setitem(run.SCRIPTS, "stub", SimpleNamespace(Args=StubArgs))
     folders = {"folder": tmp_path / "results", "work": tmp_path / "work"}
     for folder in folders.values():
@@ -99,7 +100,7 @@ def test_a_killed_run_goes_on_from_its_checkpoint(local_ray, stub, capsys):
     result = json.loads(file.read_text())
     assert result["method"] == "stub" and result["data"]["path"] == "b"
     assert result["args"] == {"threads": "1", "resume": None, "run_dir": None}
-    assert "commit" in result and result["hardware"] == records.hardware("cpu, 1 threads")
+    assert "commit" in result and result["hardware"] == files.hardware("cpu, 1 threads")
     lines = capsys.readouterr().out.splitlines()  # among Ray's
     first, second, last = [line for line in lines if line.startswith("door-demo__stub")]
     assert first.endswith("fail-kill: 5 of 10 updates (warm-up): score 2.5")

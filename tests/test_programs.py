@@ -15,7 +15,7 @@ import speed
 import torch
 import why
 from conftest import command_line, short
-from records import commit, write_json
+from lib.files import commit, write_json
 
 import bear
 import d4rl

@@ -4,12 +4,11 @@ import csv
 import json
 import math
 
-import curves
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import report
-import who_plays
+from lib import curves, policies
 
 
 def result(method="bear", seed=0, scores=(10.0, 20.0), warmup=100, env_id="door-human", **args):
@@ -53,7 +52,7 @@ def figures(monkeypatch):
         plt.close(figure)
         drawn.append(path.name)
 
-    for module in (curves, who_plays):
+    for module in (curves, policies):
         monkeypatch.setattr(module, "save", save)
     return drawn
 

@@ -1,4 +1,4 @@
-"""One style, one name and one colour a method: `from style import COLOURS, NAMES, save`."""
+"""The style of all figures, and what several of them draw."""
 
 from pathlib import Path
 
@@ -7,32 +7,6 @@ from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-COLOURS = {  # a method's colour in every figure; the order of methods in tables and legends
-    "bear": "#000000",
-    "uwac": "#D55E00",
-    "uwac-analytic": "#0072B2",
-    "bear+sn": "#009E73",
-    "bear+dropout": "#999933",
-    "bear+dropout+sn": "#CC79A7",
-    "uwac-no-sn": "#8B1A1A",
-    "uwac-code": "#E69F00",
-    "uwac-std": "#56B4E9",
-    "uwac-ensemble": "#7F5FBF",
-    "uwac-rem": "#8C6D31",
-}
-NAMES = {  # a method's name in tables and legends; SN is spectral norm
-    "bear": "BEAR",
-    "uwac": "UWAC",
-    "uwac-analytic": "UWAC (analytic)",
-    "bear+sn": "BEAR + SN",
-    "bear+dropout": "BEAR + dropout",
-    "bear+dropout+sn": "BEAR + dropout + SN",
-    "uwac-no-sn": "UWAC without SN",
-    "uwac-code": "UWAC (authors' losses)",
-    "uwac-std": "UWAC (weights by std)",
-    "uwac-ensemble": "UWAC (ensemble)",
-    "uwac-rem": "UWAC (REM)",
-}
 STYLE = {
     "savefig.dpi": 100,
     "lines.markersize": 5,

@@ -1,14 +1,28 @@
-"""What the programs of this folder leave: files that are whole, and on which hardware."""
+"""Files that are whole, on which hardware they were made, and errors in one line."""
 
 import json
 import shlex
 import subprocess
+import sys
+from argparse import ArgumentTypeError
+from contextlib import contextmanager
 from pathlib import Path
 
 MODEL = {  # the commands that name a device
     "cpu": "lscpu 2>/dev/null | sed -n 's/^ *Model name: *//p'",
     "cuda": "nvidia-smi --query-gpu=name --format=csv,noheader | head -n 1",
 }
+
+
+@contextmanager
+def errors_in_one_line():
+    """What a user can mend, or the disk does, ends the program with one line and exit code 1."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        sys.exit("stopped")
+    except (ArgumentTypeError, ValueError, ArithmeticError, OSError, ImportError) as error:
+        sys.exit(f"error: {' '.join(str(error).split())}")
 
 
 def write(path: Path, content: str | bytes) -> None:

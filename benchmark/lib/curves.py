@@ -6,8 +6,10 @@ import pandas as pd
 import seaborn as sns
 from evaluate import POLICIES
 from matplotlib.ticker import EngFormatter
-from published import cloned_scores, paper_scores
-from style import COLOURS, NAMES, mark, save, shade_warmup
+
+from lib.figures import mark, save, shade_warmup
+from lib.methods import METHODS
+from lib.published import cloned_scores, paper_scores
 
 AXES = {  # what a metric's axis says; unit: a normalized score, or a return
     "target_q": "Q target, mean of a batch",
@@ -42,7 +44,7 @@ def draw_curves(run: pd.Series, found: pd.DataFrame, metrics: list[str], path: P
     are evaluations in the setting of `run`."""
     long = found.melt(["step", "method"], metrics, "metric", "value").dropna()
     methods = list(long["method"].unique())
-    own = {NAMES[name]: colour for name, colour in COLOURS.items()}
+    own = {method.name: method.colour for method in METHODS.values()}
     spare = sns.color_palette("tab10", len(methods))
     colours = {}
     for name, other in zip(methods, spare):

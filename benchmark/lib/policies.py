@@ -6,8 +6,9 @@ import pandas as pd
 import seaborn as sns
 from evaluate import POLICIES, key_of
 from matplotlib.ticker import EngFormatter
-from published import BC, cloned_scores, paper_scores
-from style import mark, save, shade_warmup
+
+from lib.figures import mark, save, shade_warmup
+from lib.published import BC, cloned_scores, paper_scores
 
 
 def observations(runs: pd.DataFrame, method: list[str]) -> pd.DataFrame:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1]
 BC = "BC, the actor's network"
 
 
