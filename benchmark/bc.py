@@ -7,7 +7,7 @@ runs/bc/TASK.json has every score, and the data's own: the mean over its episode
 """
 
 import sys
-from dataclasses import dataclass
+from contextlib import closing
 from pathlib import Path
 
 import torch
@@ -15,6 +15,9 @@ import tyro
 from evaluate import make_envs, player
 from lib.files import errors_in_one_line, write_json
 from make_dataset import returns_of
+from pydantic import PositiveInt
+from pydantic.dataclasses import dataclass
+from torch import nn
 from tqdm import trange
 
 import d4rl
@@ -24,44 +27,49 @@ import uwac
 @dataclass
 class Args:
     env_id: str  # D4RL task
-    num_seeds: int = 3  # S
-    total_steps: int = 100_000  # updates, with batch size and learning rate of UWAC's actor
-    eval_every: int = 20_000  # updates
-    eval_episodes: int = 20  # of each seed
+    num_seeds: PositiveInt = 3  # S
+    total_steps: PositiveInt = 100_000  # updates, with batch size and learning rate of UWAC's actor
+    eval_every: PositiveInt = 20_000  # updates
+    eval_episodes: PositiveInt = 20  # of each seed
+
+
+def size(network: nn.Module) -> int:
+    """Parameters of one seed's network."""
+    return sum(parameter[0].numel() for parameter in network.parameters())
 
 
 def main(args: Args) -> None:
     """Raises ValueError and OSError."""
-    if min(args.num_seeds, args.total_steps, args.eval_every, args.eval_episodes) < 1:
-        raise ValueError("--num-seeds, --total-steps, --eval-every, --eval-episodes: 1 or more")
+    file = Path("runs/bc", f"{args.env_id}.json")
+    if file.exists():
+        raise ValueError(f"{file} exists: move it away to train again")
     path = d4rl.download(args.env_id)
-    data = d4rl.read(path)
-    envs = make_envs(args.env_id, args.num_seeds * args.eval_episodes)
-    obs, action, *_ = d4rl.qlearning_dataset(envs.envs[0], path).values()  # (n, D), (n, A)
     torch.manual_seed(0)
     settings = uwac.Args(args.env_id, num_seeds=args.num_seeds)
-    agent = uwac.Agent(settings, obs.shape[1], action.shape[1])
-    size = lambda network: sum(parameter[0].numel() for parameter in network.parameters())
-    result = {
-        "command": f"python benchmark/bc.py {' '.join(sys.argv[1:])}",
-        "data": d4rl.describe(path),
-        "data_score": d4rl.normalized_score(args.env_id, returns_of(data).mean()),
-        "parameters": {"actor": size(agent.actor), "VAE's decoder": size(agent.vae.decoder)},
-        "history": [],
-    }
-    obs, action = torch.as_tensor(obs), torch.as_tensor(action).clamp(-1, 1)
-    for step in trange(1, args.total_steps + 1, mininterval=10):
-        index = torch.randint(len(obs), (args.num_seeds, settings.batch_size))
-        mean, _ = agent.actor(obs[index])
-        loss = (mean.tanh() - action[index]).square().mean((1, 2))  # (S,)
-        agent.minimize(loss, "actor")
-        if step % args.eval_every == 0 or step == args.total_steps:
-            returns = uwac.evaluate(player(agent, "mean"), envs, [0, step], 1)
-            scores = d4rl.normalized_score(args.env_id, returns)  # (S, episodes)
-            result["history"].append({"step": step, "scores": scores.tolist()})
-            print(f"{args.env_id}, {step} updates: scores {scores.mean(1).round(1)}", flush=True)
-            Path("runs/bc").mkdir(parents=True, exist_ok=True)
-            write_json(Path("runs/bc", f"{args.env_id}.json"), result)
+    with closing(make_envs(args.env_id, args.num_seeds * args.eval_episodes)) as envs:
+        (obs, action, *_), about = uwac.load_data(envs.envs[0], path)  # (n, D), (n, A)
+        agent = uwac.Agent(settings, obs.shape[1], action.shape[1]).to(uwac.DEVICE)
+        data_score = d4rl.normalized_score(args.env_id, returns_of(d4rl.read(path)).mean())
+        result = {
+            "command": f"python benchmark/bc.py {' '.join(sys.argv[1:])}",
+            "data": about["data"],
+            "data_score": data_score,
+            "parameters": {"actor": size(agent.actor), "VAE's decoder": size(agent.vae.decoder)},
+            "history": [],
+        }
+        for step in trange(1, args.total_steps + 1, mininterval=10):
+            index = torch.randint(len(obs), (args.num_seeds, settings.batch_size))
+            mean, _ = agent.actor(obs[index])
+            loss = (mean.tanh() - action[index]).square().mean((1, 2))  # (S,)
+            agent.minimize(loss, "actor")
+            if step % args.eval_every == 0 or step == args.total_steps:
+                returns = uwac.evaluate(player(agent, "mean"), envs, [0, step], 1)
+                scores = d4rl.normalized_score(args.env_id, returns)  # (S, episodes)
+                result["history"].append({"step": step, "scores": scores.tolist()})
+                mean_scores = scores.mean(1).round(1)
+                print(f"{args.env_id}, {step} updates: scores {mean_scores}", flush=True)
+                file.parent.mkdir(parents=True, exist_ok=True)
+                write_json(file, result)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
     python benchmark/diagnose.py runs/RUN runs/OTHER_RUN
 
-Printed, and kept in RUN/diagnosis.json, means over states for each seed:
+Printed, and kept in RUN/diagnosis-STEP.json, means over states for each seed:
   mmd                 of the actor and the behaviour VAE, at 4, 10 and 100 samples
   mmd_of_vae          of the VAE and itself, which is what so few samples give where nothing differs
   mmd_centred         of the two with the actor's mean moved onto the VAE's: what is left is spread
@@ -14,7 +14,7 @@ Printed, and kept in RUN/diagnosis.json, means over states for each seed:
   vae_error           between the mean of the VAE's actions and the data's, likewise
   q_share             of Q in the gradient of the actor's loss, were the warm-up over: 0 where the
                       actor only imitates the VAE, 0.5 where Q and MMD balance
-Of runs of uwac.py with dropout, besides:
+Of runs with a variance, besides:
   auroc_uniform       how well Var[Q] tells uniform random actions from the data's own, and
   auroc_shuffled      how well the data's actions shuffled across states
   variance_spread     standard deviation over states of Var[Q] at an action of the actor, over its
@@ -23,16 +23,23 @@ Of runs of uwac.py with dropout, besides:
   rank_with_q2        rank correlation of Var[Q] with the square of Q
   equal_weights       E[w] E[Var[Q]] / beta, of the paper's weights: 1 where Var[Q] is the same in
                       all states, and more otherwise (less, where weights are at their limit)
+To compare auroc_uniform with, how well the same random actions are told apart by
+  auroc_untrained     Var[Q] of ten fresh agents of the same arguments
+  auroc_action_norm   the negative square of an action's norm
+  auroc_nearest       the distance of (s, a) to the nearest one of the data but its own
+RUN/variance-STEP.png shows Var[Q] at both kinds of actions, as the paper's figure 4.
 """
 
 import copy
-import dataclasses
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import torch
 import tyro
 from evaluate import SCRIPTS, load
+from lib.figures import new_figure, save
 from lib.files import errors_in_one_line, write_json
 from scipy.stats import mannwhitneyu, spearmanr
 from torch import Tensor
@@ -43,12 +50,15 @@ import uwac
 NUM_STATES = 1_000
 NUM_SAMPLES = (4, 10, 100)
 FOR_MEANS = 1_000  # samples of a state's VAE
+NUM_UNTRAINED = 10  # agents
+AT_ONCE = 10_000  # rows of the data
 
 
 def constraint(agent: uwac.Agent, obs: Tensor) -> dict[str, Tensor]:
     """obs (S, B, D) -> (S,) for each name."""
     found = {}
-    mmd = lambda x, y: uwac.mmd(x, y, agent.mmd_kernel, agent.args.mmd_sigma).mean(1)
+    args = agent.args
+    mmd = lambda x, y: uwac.mmd(x, y, args.mmd_kernel, args.mmd_sigma).mean(1)
     actor_mean, actor_log_std = agent.actor(obs)  # (S, B, A) each
     vae_samples = [agent.vae.sample(some, FOR_MEANS) for some in obs.split(50, dim=1)]  # for memory
     vae_samples = torch.cat(vae_samples, dim=1)  # (S, B, FOR_MEANS, A)
@@ -84,12 +94,12 @@ def q_share(script: str, agent: uwac.Agent, data: list[Tensor]) -> Tensor:
     """Share of Q in the actor's gradient, (S,): the norm of Q's part over the sum of the norms of
     Q's and of MMD's part; data (n, ...). The parts are those of one update, made twice with the
     same random numbers on copies of the agent: in the warm-up, which has no Q, and after it."""
-    args = dataclasses.replace(agent.args, batch_size=NUM_STATES)
     gradients = []
-    for step in (0, args.warmup_steps + 1):
+    for step in (0, agent.args.warmup_steps + 1):
         trial = copy.deepcopy(agent)
+        trial.args = replace(agent.args, batch_size=NUM_STATES)
         torch.manual_seed(0)
-        SCRIPTS[script].update(trial, data, step, args)
+        SCRIPTS[script].update(trial, data, step)
         of_layers = [parameter.grad.flatten(1) for parameter in trial.actor.parameters()]
         gradients.append(torch.cat(of_layers, dim=1))
     of_mmd, of_both = gradients
@@ -97,17 +107,77 @@ def q_share(script: str, agent: uwac.Agent, data: list[Tensor]) -> Tensor:
     return norm_of_q / (norm_of_q + of_mmd.norm(dim=1))
 
 
-def aurocs(agent: uwac.Agent, obs: Tensor, action: Tensor) -> dict[str, Tensor]:
-    """obs (S, B, D), action (S, B, A) -> (S,) for each name."""
-    shuffled = action[:, torch.randperm(action.shape[1])]
-    found = {}
-    for name, actions in (("uniform", torch.rand_like(action) * 2 - 1), ("shuffled", shuffled)):
-        both = torch.cat([action, actions], dim=1)  # at once, under the same masks
-        variance = agent.uncertainty(agent.critic, obs.repeat(1, 2, 1), both)
-        known, other = np.split(variance.numpy(force=True), 2, axis=1)
-        larger = mannwhitneyu(other, known, axis=1).statistic  # pairs, a tie counting half
-        found[f"auroc_{name}"] = torch.as_tensor(larger / known.shape[1] ** 2)
+def variances(agent: uwac.Agent, obs: Tensor, *actions: Tensor) -> list[Tensor]:
+    """Var[Q1] + Var[Q2] of each seed at the same states and several actions: obs (B, D), actions
+    (B, A) -> (S, B) for each. At once, so under the same masks."""
+    S, several = agent.args.num_seeds, len(actions)
+    obs = obs.repeat(several, 1).expand(S, -1, -1)
+    action = torch.cat(actions).expand(S, -1, -1)
+    return agent.uncertainty(agent.critic, obs, action).chunk(several, dim=1)
+
+
+def auroc(known: Tensor, other: Tensor) -> Tensor:
+    """How often a number of `other` is larger than one of `known`, a tie counting half: the area
+    under the ROC curve, (..., B), (..., B) -> (...)."""
+    known, other = known.numpy(force=True), other.numpy(force=True)
+    larger = mannwhitneyu(other, known, axis=-1).statistic
+    return torch.as_tensor(larger / known.shape[-1] ** 2)
+
+
+def nearest(points: Tensor, rows: Tensor, data: Tensor) -> Tensor:
+    """Distance to the nearest row of the data, (n, E), but the one that a point, (B, E), is made
+    of, whose numbers are `rows`, (B,) -> (B,). The unit is a dimension's standard deviation."""
+    scale = data.std(0).clamp(min=1e-6)
+    found = torch.full((len(points),), torch.inf, device=data.device)
+    for start in range(0, len(data), AT_ONCE):
+        part = data[start : start + AT_ONCE]
+        distance = torch.cdist(points / scale, part / scale)
+        numbers = torch.arange(start, start + len(part), device=data.device)
+        distance[rows[:, None] == numbers] = torch.inf
+        found = torch.minimum(found, distance.amin(1))
     return found
+
+
+def detection(agent: uwac.Agent, data: list[Tensor], rows: Tensor) -> tuple[dict, dict]:
+    """How well random actions at these rows of the data, (B,), are told from the data's: AUROCs,
+    and the variances that they are of, by "trained" and "untrained"."""
+    torch.manual_seed(0)  # the same random actions for every run on these data
+    obs, known = data[0][rows], data[1][rows]
+    uniform = torch.rand_like(known) * 2 - 1
+    shuffled = known[torch.randperm(len(known), device=known.device)]
+    trained = variances(agent, obs, known, uniform, shuffled)
+    fresh_args = replace(agent.args, num_seeds=NUM_UNTRAINED)
+    fresh = type(agent)(fresh_args, *agent.dims).to(uwac.DEVICE)
+    untrained = variances(fresh, obs, known, uniform)
+    pairs = torch.cat(data[:2], dim=1)
+    distances = [nearest(torch.cat([obs, action], 1), rows, pairs) for action in (known, uniform)]
+    found = {
+        "auroc_uniform": auroc(trained[0], trained[1]),
+        "auroc_shuffled": auroc(trained[0], trained[2]),
+        "auroc_untrained": auroc(*untrained),
+        "auroc_action_norm": auroc(-known.norm(dim=1), -uniform.norm(dim=1))[None],
+        "auroc_nearest": auroc(*distances)[None],
+    }
+    return found, {"trained": trained[:2], "untrained": untrained}
+
+
+def draw(run: Path, step: int, found: dict[str, Tensor], shown: dict[str, list[Tensor]]) -> None:
+    """Histograms of Var[Q] over states and seeds, trained and before any training."""
+    figure = new_figure(10, 4)
+    columns = {"trained": "auroc_uniform", "untrained": "auroc_untrained"}
+    for axes, (who, name) in zip(figure.subplots(1, 2), columns.items()):
+        logs = [variance.flatten().clamp(min=1e-12).log10().cpu() for variance in shown[who]]
+        bins = np.linspace(min(map(torch.min, logs)), max(map(torch.max, logs)), 51)
+        for values, label, colour in zip(logs, ("the data's", "random"), ("#009E73", "#D55E00")):
+            axes.hist(values, bins, alpha=0.6, label=f"{label} actions", color=colour)
+        seeds, area = len(found[name]), found[name].mean()
+        when = f"after {step:,} updates" if who == "trained" else "untrained"
+        axes.set(
+            title=f"{when}: AUROC {area:.2f}, {seeds} seeds", xlabel="log10 of Var[Q1] + Var[Q2]"
+        )
+        axes.set(ylabel="states")
+    axes.legend()
+    save(figure, run / f"variance-{step}.png")
 
 
 def weights(agent: uwac.Agent, obs: Tensor) -> dict[str, Tensor]:
@@ -115,7 +185,7 @@ def weights(agent: uwac.Agent, obs: Tensor) -> dict[str, Tensor]:
     action = agent.actor.sample(obs, 1).squeeze(2).tanh()
     q = agent.critic(obs, action).amin(0)  # (S, B)
     variance = agent.uncertainty(agent.critic, obs, action)
-    weight = uwac.uncertainty_weight(variance, agent.args)
+    weight = agent.weight(variance, agent.args)
     ranks = [spearmanr(v, q2).statistic for v, q2 in zip(variance.cpu(), q.square().cpu())]
     found = {
         "variance_spread": variance.std(1) / variance.mean(1),
@@ -127,26 +197,46 @@ def weights(agent: uwac.Agent, obs: Tensor) -> dict[str, Tensor]:
     return found
 
 
+def data_of(run: Path, saved: dict) -> list[Tensor]:
+    """The transitions that a run learned from. Raises ValueError, and OSError of a download."""
+    learned_from = saved["data"]
+    if learned_from["path"] == d4rl.describe({})["path"]:
+        raise ValueError(f"{run}: learned from arrays, which no file keeps")
+    env_id = saved["args"]["env_id"]
+    path = Path(saved["args"]["dataset_path"] or d4rl.download(env_id))
+    with closing(d4rl.make(env_id)) as env:
+        data, about = uwac.load_data(env, path)
+    if about["data"]["sha256"] != learned_from["sha256"]:
+        raise ValueError(f"{run}: {path} is not the data that it learned from")
+    return data
+
+
 def diagnose(run: Path) -> dict[str, list[float]]:
     """Of each seed of a run. Raises ValueError, and OSError where its data are not found."""
     script, agent, saved = load(run)
-    args = agent.args
-    path = args.dataset_path or d4rl.download(args.env_id)
-    if saved["data"]["sha256"] != d4rl.describe(path)["sha256"]:
-        raise ValueError(f"{run}: {path} is not the data that it learned from")
-    transitions = d4rl.qlearning_dataset(d4rl.make(args.env_id), path).values()
-    data = [torch.as_tensor(array, device=uwac.DEVICE) for array in transitions]
-    data[1] = data[1].clamp(-1, 1)
-    states = np.random.default_rng(0).permutation(len(data[0]))[:NUM_STATES]
+    data = data_of(run, saved)
+    step = saved["history"][-1]["step"]
+    rows = torch.as_tensor(np.random.default_rng(0).permutation(len(data[0]))[:NUM_STATES])
+    rows = rows.to(uwac.DEVICE)
     torch.manual_seed(0)
-    obs, action = (array[states].expand(args.num_seeds, -1, -1) for array in data[:2])
+    obs, action = (array[rows].expand(agent.args.num_seeds, -1, -1) for array in data[:2])
     with torch.no_grad():
-        found = constraint(agent, obs)
-        if script == "uwac" and args.dropout > 0:
-            found |= aurocs(agent, obs, action) | weights(agent, obs)
-        found |= errors(agent, obs, action)
+        found = constraint(agent, obs) | errors(agent, obs, action)
+        if script != "bear" and agent.args.dropout > 0:
+            aurocs, shown = detection(agent, data, rows)
+            found |= aurocs | weights(agent, obs)
+            draw(run, step, found, shown)
     found["q_share"] = q_share(script, agent, data)
-    return {name: values.tolist() for name, values in found.items()}
+    found = {name: values.tolist() for name, values in found.items()}
+    write_json(run / f"diagnosis-{step}.json", found)
+    return found
+
+
+def in_words(values: list[float]) -> str:
+    """Of each seed, or their mean and range where they are many."""
+    if len(values) < NUM_UNTRAINED:
+        return ", ".join(f"{value:.3g}" for value in values)
+    return f"{np.mean(values):.3g} ({min(values):.3g} to {max(values):.3g})"
 
 
 def main(runs: tyro.conf.Positional[tuple[Path, ...]]) -> None:
@@ -155,10 +245,9 @@ def main(runs: tyro.conf.Positional[tuple[Path, ...]]) -> None:
         raise ValueError("name the folders of one run or more")
     for run in runs:
         found = diagnose(run)
-        write_json(run / "diagnosis.json", found)
         print(run)
         for name, values in found.items():
-            print(f"  {name}: {', '.join(f'{value:.3g}' for value in values)}")
+            print(f"  {name}: {in_words(values)}")
 
 
 if __name__ == "__main__":

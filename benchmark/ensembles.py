@@ -4,21 +4,19 @@
 
 Each of the two critics has K members. Ensemble ("average-DQN"): Q is the members' mean, and each
 member learns the target by itself. REM (Agarwal et al., 2020): Q is a random mixture of the
-members, which learns as one; an update draws one mixture for both critics and their targets, and
-what acts is the mean. Var[Q] is the sample variance over the members (ours, as K: the paper gives
-neither). The arguments are uwac.py's, of which --variance, --passes and --q-noise do nothing here,
+members, which learns as one. An update draws one mixture for both critics and their targets, and
+the mean acts. Var[Q] is the sample variance over the members. (K and the variance are ours, as the
+paper gives neither.) The arguments are uwac.py's. Of these --variance and --passes do nothing here,
 and --dropout must only stay above 0: members differ without dropout.
 """
 
 import copy
-import functools
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import torch
-import tyro
-from lib.files import errors_in_one_line
+from lib.arguments import train_by_command_line
 from pydantic import Field
+from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 import uwac
@@ -35,7 +33,7 @@ class Critic(uwac.Critic):
 
     def __init__(self, args: Args, obs_dim: int, action_dim: int):
         K, S = args.ensemble_size, args.num_seeds
-        super().__init__(K * S, obs_dim, action_dim, args.resolved()["spectral_norm"])
+        super().__init__(K * S, obs_dim, action_dim, args.spectral_norm)
         self.each_learns = args.members == "ensemble"
         self.register_buffer("mixture", torch.full((K, S), 1 / K))
 
@@ -55,11 +53,12 @@ class Critic(uwac.Critic):
 
 
 class Agent(uwac.Agent):
+    algorithm = "ensembles"
     args_type = Args
 
     def __init__(self, args: Args, *dims: int):
         super().__init__(args, *dims)
-        self.critic = Critic(args, *self.dims)
+        self.critic = Critic(self.args, *dims)
         self.target_critic = copy.deepcopy(self.critic)
         parameters = self.critic.parameters()
         self.optimizers["critic"] = torch.optim.Adam(parameters, args.critic_lr, fused=True)
@@ -69,29 +68,18 @@ class Agent(uwac.Agent):
         """Var[Q1] + Var[Q2] over the members: obs (S, B, D), action (S, B, A) -> (S, B)."""
         return critic.q_of_members(obs, action).var(1).sum(0)
 
-    def q_values(self, critic: Critic, obs: Tensor, action: Tensor, noise: bool) -> Tensor:
-        """Q1 and Q2, which have no noise: no passes are made."""
-        return critic(obs, action)
 
-
-def update(agent: Agent, data: list[Tensor], step: int | Tensor, args: Args) -> dict[str, Tensor]:
+def update(agent: Agent, data: list[Tensor], step: int | Tensor) -> dict[str, Tensor]:
     """Algorithm 1 under the members' mean, or under one mixture drawn for each seed (REM)."""
+    args = agent.args
     if args.members == "rem":
         drawn = torch.rand_like(agent.critic.mixture)
         agent.critic.mixture.copy_(drawn / drawn.sum(0))
         agent.target_critic.mixture.copy_(agent.critic.mixture)
-    metrics = uwac.update(agent, data, step, args)
+    metrics = uwac.update(agent, data, step)
     agent.critic.mixture.fill_(1 / args.ensemble_size)  # to act with
     return metrics
 
 
-main = functools.partial(uwac.main, agent_type=Agent, update=update)
-load_checkpoint = functools.partial(uwac.load_checkpoint, agent_type=Agent)
-
-
 if __name__ == "__main__":
-    with errors_in_one_line():
-        args = tyro.cli(Args)
-        if args.resume is not None:  # arguments that are not given are the run's
-            args = tyro.cli(Args, default=load_checkpoint(args.resume)[0].args)
-        main(args)
+    train_by_command_line(Agent, update, __doc__)

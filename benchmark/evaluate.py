@@ -5,9 +5,7 @@
     python benchmark/evaluate.py runs/RUN --episodes 10 --film
 
 Policies:
-  best    what the agent does: the best of N samples of its actor by Q1, which UWAC gives the noise
-          of its T stochastic passes
-  greedy  the best of N samples by Q1 without that noise
+  best    what the agent does: the best of N samples of its actor by Q1
   sample  one sample of the actor
   mean    tanh of the actor's mean
   vae     one sample of the run's own behaviour VAE: behaviour cloning on the same data
@@ -19,7 +17,7 @@ A folder with checkpoint.pt and result.json is enough, so a copy of the two can 
 """
 
 import functools
-from dataclasses import dataclass
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Literal
@@ -29,30 +27,33 @@ import gymnasium as gym
 import numpy as np
 import torch
 import tyro
+import uwac_code
+from lib.arguments import OneOrMore
 from lib.files import errors_in_one_line, read_json, write_json
+from pydantic import NonNegativeInt, PositiveInt
+from pydantic.dataclasses import dataclass
 
 import bear
 import d4rl
 import uwac
 
-SCRIPTS = {"bear": bear, "uwac": uwac, "ensembles": ensembles}
+SCRIPTS = {script.Agent.algorithm: script for script in (bear, uwac, ensembles, uwac_code)}
 POLICIES = {  # and their names in print, with N
     "best": "best of {}",
-    "greedy": "greedy best of {}",
     "sample": "sample",
     "mean": "mean",
     "vae": "BC, the VAE's decoder",
 }
-CHOOSING = ("best", "greedy")  # policies that have N candidates
+AT_ONCE = 1_000  # states whose candidates are in memory together
 
 
 @dataclass
 class Args:
-    runs: tyro.conf.Positional[tuple[Path, ...]]  # folders of runs
-    policies: tuple[Literal[*POLICIES], ...] = ("best",)  # who plays
-    episodes: int = 100  # of each agent and policy
-    candidates: tuple[int, ...] = (100,)  # N of best and greedy
-    seed: int = 0  # of the episodes
+    runs: tyro.conf.Positional[OneOrMore[Path]]  # folders of runs
+    policies: OneOrMore[Literal[*POLICIES]] = ("best",)  # who plays
+    episodes: PositiveInt = 100  # of each agent and policy
+    candidates: OneOrMore[PositiveInt] = (100,)  # N of best
+    seed: NonNegativeInt = 0  # of the episodes
     film: bool = False  # of the last policy
 
 
@@ -60,7 +61,7 @@ def load(run: Path) -> tuple[str, uwac.Agent, dict]:
     """The script that made the run, its agent, and all that was saved. Raises ValueError."""
     try:
         script = read_json(run / "result.json")["algorithm"]
-        agent, saved = SCRIPTS[script].load_checkpoint(run)
+        agent, saved = uwac.load_checkpoint(run, SCRIPTS[script].Agent)
     except (OSError, ValueError, KeyError, TypeError) as error:
         scripts = ", ".join(SCRIPTS)
         raise ValueError(f"{run}: not a run's folder, of {scripts} ({error})") from error
@@ -92,17 +93,13 @@ def key_of(result: dict) -> list:
 @torch.no_grad()
 def act(agent: uwac.Agent, policy: str, obs: np.ndarray, num: int) -> np.ndarray:
     """Actions of one of POLICIES: obs (S, B, D) -> (S, B, A)."""
-    if policy in ("best", "sample"):  # the best of one is a sample
-        return agent.act(obs, num)
     if policy == "mean":
         return agent.act(obs, deterministic=True)
-    obs = torch.as_tensor(obs, dtype=torch.float32, device=agent.log_alpha.device)
     if policy == "vae":
+        obs = torch.as_tensor(obs, dtype=torch.float32, device=agent.log_alpha.device)
         return agent.vae.sample(obs, 1).squeeze(2).tanh().numpy(force=True)
-    candidates = agent.actor.sample(obs, num).tanh()  # (S, B, N, A)
-    q1, _ = agent.critic(obs, candidates)  # (S, B, N)
-    best = q1.argmax(-1)[:, :, None, None]
-    return candidates.take_along_dim(best, dim=2).squeeze(2).numpy(force=True)
+    parts = np.split(obs, range(AT_ONCE, obs.shape[1], AT_ONCE), axis=1)
+    return np.concatenate([agent.act(part, num) for part in parts], axis=1)
 
 
 def player(agent: uwac.Agent, policy: str) -> SimpleNamespace:
@@ -115,14 +112,15 @@ def make_envs(env_id: str, num: int, **settings) -> gym.vector.SyncVectorEnv:
 
 
 def film(env_id: str, playing: SimpleNamespace, folder: Path, seed: list[int], num: int) -> None:
-    """An mp4 file of all agents side by side, in a new folder. Raises ValueError."""
+    """An mp4 file of all agents side by side, in `folder`. Raises ValueError."""
     try:
         envs = make_envs(env_id, playing.args.num_seeds, render_mode="rgb_array")
-        length = envs.envs[0].spec.max_episode_steps
-        first = {"episode_trigger": lambda episode: episode == 0, "video_length": length}
-        envs = gym.wrappers.vector.RecordVideo(envs, str(folder), **first)
-        uwac.evaluate(playing, envs, seed, num)
-        envs.close()
+        with closing(envs):
+            length = envs.envs[0].spec.max_episode_steps
+            first = {"episode_trigger": lambda episode: episode == 0, "video_length": length}
+            films = gym.wrappers.vector.RecordVideo(envs, str(folder), **first)
+            with closing(films):
+                uwac.evaluate(playing, films, seed, num)
     except (gym.error.Error, ImportError, RuntimeError, AttributeError, TypeError) as error:
         needs = "--film needs moviepy and, without a screen, MUJOCO_GL=egl"
         raise ValueError(f"{needs} ({error})") from error
@@ -138,18 +136,22 @@ def mean_and_error(values: np.ndarray) -> str:
 def play(run: Path, loaded: tuple[str, uwac.Agent, dict], args: Args) -> None:
     """Adds to RUN/evaluation.json, and prints a line for each policy."""
     script, agent, saved = loaded
-    env_id = saved["args"]["env_id"]
+    env_id = agent.args.env_id
     step = saved["history"][-1]["step"]
     seed = [args.seed, step]
     if args.film:
         playing = player(agent, args.policies[-1])
         film(env_id, playing, run / f"film-{step}", seed, args.candidates[-1])
-    envs = make_envs(env_id, agent.args.num_seeds * args.episodes)
     about = {"step": step, "episodes": args.episodes, "seed": args.seed}
     unit = "score" if d4rl.full_id(env_id) in d4rl.TASK_OF else "return"
     results = earlier_results(run)
-    for policy in args.policies:
-        for num in args.candidates if policy in CHOOSING else (1,):
+    choices = [
+        (policy, num)
+        for policy in args.policies
+        for num in (args.candidates if policy == "best" else (1,))
+    ]
+    with closing(make_envs(env_id, agent.args.num_seeds * args.episodes)) as envs:
+        for policy, num in choices:
             returns = uwac.evaluate(player(agent, policy), envs, seed, num)  # (S, episodes)
             if not np.isfinite(returns).all():
                 raise ValueError(f"{run}: a return in {env_id} is not finite")
@@ -158,17 +160,14 @@ def play(run: Path, loaded: tuple[str, uwac.Agent, dict], args: Args) -> None:
             results = [one for one in results if key_of(one) != key_of(result)]
             results.append(result | {"scores": scores.tolist(), "returns": returns.tolist()})
             write_json(run / "evaluation.json", results)
-            who = f"{run}, {script} on {env_id}, {step} updates, {POLICIES[policy].format(num)}"
+            who = f"{script} on {env_id}, {step} updates, {POLICIES[policy].format(num)}"
             played = f"{len(scores)} agents x {args.episodes} episodes"
             values = scores[0] if len(scores) == 1 else scores.mean(1)
-            print(f"{who}, {played}: {unit} {mean_and_error(values)}", flush=True)
+            print(f"{run}, {who}, {played}: {unit} {mean_and_error(values)}", flush=True)
 
 
 def main(args: Args) -> None:
     """Raises ValueError, and OSError where a file cannot be written."""
-    counts = [len(args.runs), len(args.policies), len(args.candidates), *args.candidates]
-    if min(*counts, args.episodes, args.seed + 1) < 1:
-        raise ValueError("a run, a policy, an episode and a candidate at least, and --seed from 0")
     loaded = [load(run) for run in args.runs]  # all of them, before hours of one
     for run in args.runs:
         earlier_results(run)

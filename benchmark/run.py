@@ -2,61 +2,67 @@
 
     python benchmark/run.py --tasks door-demo --seeds 1 --total-steps 200 --eval-every 20
     python benchmark/run.py --tasks door-human --seeds 1 --num-seeds 5 --gpus 0.5
-    python benchmark/run.py --tasks door-human --methods bear uwac --beta 2.5 --legs 25000
+    python benchmark/run.py --tasks door-human --methods bear+sn uwac --beta 2.5 --legs 25000
 
 Options that are not listed below, such as --warmup-steps or --matmul-precision, go to the scripts,
 each to the methods that have it: --beta 2.5 leaves bear as it is. They are checked before anything
 runs. With --legs a run stops after so many updates, again and again, and evaluate.py plays all
 policies. Each run is a process of its own and leaves one small file in --folder for report.py: its
-result.json with method, command and what evaluate.py found. The same command makes no run again
-whose file is there, and goes on with one that was killed.
+result.json with method, command and what evaluate.py found. Its own folder is in --folder/work, its
+log in --folder/logs. The same command makes no run again whose file is there, and goes on with one
+that was killed.
 """
 
 import dataclasses
 import fcntl
+import functools
+import hashlib
 import os
+import re
 import shlex
-import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 from argparse import ArgumentTypeError
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
 from typing import Literal, NamedTuple
 
 import ray
+import torch
 import tyro
 from evaluate import POLICIES, SCRIPTS
+from lib.arguments import OneOrMore
 from lib.files import commit, errors_in_one_line, hardware, read_json, write_json
 from lib.methods import METHODS
+from pydantic import NonNegativeFloat, PositiveInt
+from pydantic.dataclasses import dataclass
 
 import d4rl
+import uwac
 
 ROOT = Path(__file__).resolve().parents[1]
 
 
 @dataclass
 class Args:
-    tasks: tuple[str, ...] = ("door-human",)  # --env-id of the scripts
-    methods: tuple[Literal[*METHODS], ...] = ("bear", "uwac")  # see benchmark/lib/methods.py
-    seeds: int = 5  # of each task and method: 0, 1, ... (the paper has 5)
-    legs: int | None = None  # updates before evaluate.py plays all policies, and again; None: never
-    leg_episodes: int = 20  # of each policy then
-    cpus: int = 1  # threads of a run; as many runs at once as that leaves room for
-    gpus: float = 0.0  # share of a GPU for a run
+    tasks: OneOrMore[str] = ("door-human",)  # --env-id of the scripts
+    methods: OneOrMore[Literal[*METHODS]] = ("bear", "uwac")  # see benchmark/lib/methods.py
+    seeds: PositiveInt = 5  # of each task and method: 0, 1, ... (the paper has 5)
+    legs: PositiveInt | None = None  # updates until evaluate.py plays all policies, and so on
+    leg_episodes: PositiveInt = 20  # of each policy then
+    cpus: PositiveInt = 1  # threads of a run; as many runs at once as that leaves room for
+    gpus: NonNegativeFloat = 0.0  # share of a GPU for a run
     address: str = "local"  # or of a Ray cluster, whose nodes see the same files
     dry_run: bool = False  # print the commands that are left to run, and run nothing
-    folder: Path = Path("runs/grid")  # for the small result files
-    work: Path = Path("runs/grid/work")  # for the runs' own folders and logs
+    folder: Path = Path("runs/grid")  # for the small result files, the runs and their logs
 
 
 class Run(NamedTuple):
+    method: str
     words: list[str]  # the script with its arguments but --run-dir
-    total_steps: int  # updates
-    warmup_steps: int
+    args: uwac.Args  # what the script makes of them
 
 
 def split(words: list[str]) -> list[list[str]]:
@@ -72,10 +78,15 @@ def split(words: list[str]) -> list[list[str]]:
     return options
 
 
+def script_of(words: list[str]):
+    """The module that a command runs."""
+    return SCRIPTS[Path(words[0]).stem]
+
+
 def has(method: str, option: str) -> bool:
     """Whether the method's script has the option, --no-OPTION too."""
-    script = SCRIPTS[Path(METHODS[method].command.split()[0]).stem]
-    names = {field.name for field in dataclasses.fields(script.Args)}
+    fields = dataclasses.fields(script_of(METHODS[method].command.split()).Args)
+    names = {field.name for field in fields}
     name = option.removeprefix("--").replace("-", "_")
     return name in names or name.removeprefix("no_") in names
 
@@ -91,29 +102,43 @@ def options_of(method: str, options: list[list[str]], methods: tuple[str, ...]) 
     return chosen
 
 
-def checked(words: list[str]) -> Run:
-    """A run, of its command. Ends as the script would where arguments are wrong."""
-    script = SCRIPTS[Path(words[0]).stem]
-    args = tyro.cli(script.Args, args=words[1:])
-    return Run(words, args.total_steps, args.warmup_steps)
+def run_of(method: str, words: list[str]) -> Run:
+    """Ends as the script would where arguments are wrong."""
+    args = tyro.cli(script_of(words).Args, args=words[1:])
+    return Run(method, words, args.resolved())
+
+
+def name_of(task: str, method: str, seed: int, options: list[list[str]]) -> str:
+    """A file's name with the options in it, so that runs of other protocols stand side by side.
+    What is long, or would be a path, is in a hash."""
+    protocol = "__".join("-".join(option).removeprefix("--") for option in options)
+    name = f"{task}__{method}__{seed}__{protocol}".removesuffix("__")
+    if re.fullmatch(r"[\w.+-]{1,80}", name, re.ASCII):
+        return name
+    task = re.sub(r"[^\w.+-]", "-", task, flags=re.ASCII)[:40]
+    return f"{task}__{method}__{seed}__{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+
+
+def warn_of_norm(task: str, runs: list[Run]) -> None:
+    """Where UWAC alone has spectral norm, two things differ between the methods."""
+    norms = {"bear": set(), "uwac": set()}
+    for run in runs:
+        norms[run.method[:4]].add(getattr(run.args, "spectral_norm", False))
+    if norms == {"bear": {False}, "uwac": {True}}:
+        fair = "add --methods bear+sn, or uwac-no-sn, to see what the weights do"
+        print(f"{task}: here UWAC has spectral norm and BEAR has not; {fair}")
 
 
 def grid(args: Args, words: list[str]) -> dict[str, Run]:
     """Each run by its name. Seeds are outermost: a grid that is stopped has every task and method
     about as often. Raises ArgumentTypeError."""
-    counts = [len(args.tasks), len(args.methods), args.seeds, args.cpus, args.leg_episodes]
-    if min(*counts, 1 if args.legs is None else args.legs) < 1:
-        names = "--tasks, --methods, --seeds, --cpus, --legs and --leg-episodes"
-        raise ArgumentTypeError(f"{names}: at least one of each")
-    if args.gpus < 0:
-        raise ArgumentTypeError("--gpus must be at least 0")
     options = split(words)
     given = {option.replace("_", "-") for option, *_ in options}
     if args.seeds > 1 and "--num-seeds" in given:
         raise ArgumentTypeError("--num-seeds trains seeds 0, 1, ... in one run: add --seeds 1")
     for name in ("--env-id", "--seed", "--run-dir", "--resume"):
         if name in given:
-            instead = "see --tasks, --seeds, --work"
+            instead = "see --tasks, --seeds, --folder"
             raise ArgumentTypeError(f"{name} is given to each run by this program; {instead}")
     chosen = {method: options_of(method, options, args.methods) for method in args.methods}
     runs = {}
@@ -122,48 +147,43 @@ def grid(args: Args, words: list[str]) -> dict[str, Run]:
             for method, of_method in chosen.items():
                 words = f"{METHODS[method].command} --env-id {task} --seed {seed}".split()
                 words += [word for option in of_method for word in option]
-                # The options are in the name: runs of other protocols stand side by side.
-                protocol = "__".join("-".join(option).removeprefix("--") for option in of_method)
-                name = f"{task}__{method}__{seed}__{protocol}".rstrip("_")
-                runs[name.replace("/", "-").replace(":", "-")] = checked(words)
-    if "--dataset-path" not in given and not args.dry_run:
-        for task in args.tasks:
+                runs[name_of(task, method, seed, of_method)] = run_of(method, words)
+    for task in args.tasks:
+        warn_of_norm(task, [run for run in runs.values() if run.args.env_id == task])
+        if "--dataset-path" not in given and not args.dry_run:
             d4rl.download(task)  # before two runs would download the same file
     return runs
 
 
 def history_of(run_dir: Path) -> list[dict]:
-    """A run's evaluations so far."""
+    """A run's evaluations, as its result.json shows them."""
     file = run_dir / "result.json"
     return read_json(file)["history"] if file.exists() else []
 
 
+def checkpoint_of(run_dir: Path) -> dict:
+    """What a run goes on from. It is written before result.json, which a crash may leave behind."""
+    file = run_dir / "checkpoint.pt"
+    if not file.exists():
+        return {"history": []}
+    return torch.load(file, map_location="cpu", weights_only=True)
+
+
 def updates_done(run_dir: Path) -> int:
-    history = history_of(run_dir)
-    return history[-1]["step"] if history else 0
+    return max([row["step"] for row in checkpoint_of(run_dir)["history"]], default=0)
 
 
-def train_until(step: int, run_dir: Path, words: list[str], **settings) -> int:
-    """Trains up to an update, from the checkpoint if there is one. Returns the exit code."""
-    command = [sys.executable, str(ROOT / words[0])]
+def training(step: int, run_dir: Path, words: list[str]) -> list[str]:
+    """The command that trains up to an update, from the checkpoint if there is one."""
+    start = [*words[1:], "--run-dir", str(run_dir)]
     if (run_dir / "checkpoint.pt").exists():
-        command += ["--resume", str(run_dir)]
-    else:
-        shutil.rmtree(run_dir, ignore_errors=True)
-        command += [*words[1:], "--run-dir", str(run_dir)]
-    command += ["--total-steps", str(step)]
-    return subprocess.run(command, check=False, **settings).returncode
+        start = ["--resume", str(run_dir)]
+    return [sys.executable, str(ROOT / words[0]), *start, "--total-steps", str(step)]
 
 
-def play(step: int, run_dir: Path, episodes: int, **settings) -> int:
-    """Has evaluate.py play all policies, unless it did at this update. Returns the exit code."""
-    evaluation = run_dir / "evaluation.json"
-    played = read_json(evaluation) if evaluation.exists() else []
-    if len([one for one in played if one["step"] == step]) >= len(POLICIES):
-        return 0
-    command = [sys.executable, str(ROOT / "benchmark" / "evaluate.py"), str(run_dir)]
-    command += ["--episodes", str(episodes), "--policies", *POLICIES]
-    return subprocess.run(command, check=False, **settings).returncode
+def policies_played(step: int, run_dir: Path) -> int:
+    file = run_dir / "evaluation.json"
+    return sum(one["step"] == step for one in read_json(file)) if file.exists() else 0
 
 
 def train(name: str, run: Run, args: Args) -> dict:
@@ -172,23 +192,27 @@ def train(name: str, run: Run, args: Args) -> dict:
     environment = os.environ | {"OMP_NUM_THREADS": str(args.cpus)}
     if args.gpus == 0:
         environment["CUDA_VISIBLE_DEVICES"] = ""
-    run_dir = args.work / name
-    log_file = args.work / f"{name}.log"
-    ends = [run.total_steps]
+    run_dir = args.folder / "work" / name
+    log_file = args.folder / "logs" / f"{name}.log"
+    total_steps = run.args.total_steps
+    ends = [total_steps]
     if args.legs:
-        ends = [*range(args.legs, run.total_steps, args.legs), run.total_steps]
+        ends = [*range(args.legs, total_steps, args.legs), total_steps]
+    evaluate = [sys.executable, str(ROOT / "benchmark" / "evaluate.py"), str(run_dir)]
+    evaluate += ["--episodes", str(args.leg_episodes), "--policies", *POLICIES]
     code = 0
     with open(log_file, "a") as log:
         # The run inherits this lock: one that outlives a lost worker is waited for, not doubled.
         fcntl.flock(log, fcntl.LOCK_EX)
-        settings = {"stdout": log, "stderr": log, "env": environment}
+        call = functools.partial(subprocess.call, stdout=log, stderr=log, env=environment)
         for step in ends:
             if code == 0 and updates_done(run_dir) < step:
-                code = train_until(step, run_dir, run.words, **settings)
-            if code == 0 and args.legs:
-                code = play(step, run_dir, args.leg_episodes, **settings)
-    if code == 0 and updates_done(run_dir) >= run.total_steps:
-        result = read_json(run_dir / "result.json")
+                code = call(training(step, run_dir, run.words))
+            if code == 0 and args.legs and policies_played(step, run_dir) < len(POLICIES):
+                code = call(evaluate)
+    if code == 0 and updates_done(run_dir) >= total_steps:
+        checkpoint = checkpoint_of(run_dir)
+        result = {key: checkpoint[key] for key in read_json(run_dir / "result.json")}
         if args.legs:
             result["policies"] = read_json(run_dir / "evaluation.json")
         return result | {"hardware": hardware(result["hardware"]), "commit": commit(ROOT)}
@@ -201,8 +225,8 @@ def train(name: str, run: Run, args: Args) -> dict:
 def show_progress(name: str, run: Run, rows: list[dict]) -> None:
     """A line for each evaluation."""
     for row in rows:
-        where = " (warm-up)" if row["step"] <= run.warmup_steps else ""
-        steps = f"{row['step']:,} of {run.total_steps:,} updates{where}"
+        where = " (warm-up)" if row["step"] <= run.args.warmup_steps else ""
+        steps = f"{row['step']:,} of {run.args.total_steps:,} updates{where}"
         scores = [f"{key} {mean(row[key]):.1f}" for key in row if key in ("score", "score_sample")]
         print(f"{name}: {steps}: {', '.join(scores)}", flush=True)
 
@@ -214,9 +238,8 @@ def keep(name: str, result: dict, args: Args, run: Run) -> None:
         # For a line in report.py's figures.
         result["data"]["mean_reward"] = float(d4rl.read(data)["rewards"].mean())
     result["data"]["path"] = data.name
-    result["method"] = name.split("__")[1]
+    result["method"] = run.method
     result["command"] = shlex.join(["python", *run.words])
-    result["args"] |= {"run_dir": None, "resume": None}  # folders mean nothing elsewhere
     write_json(args.folder / f"{name}.json", result)
 
 
@@ -233,12 +256,12 @@ def run(runs: dict[str, Run], args: Args) -> dict[str, Exception]:
         retry_exceptions=[RuntimeError],
     )(train)
     waiting = {remote.remote(name, one, args): name for name, one in runs.items()}
-    shown = {name: len(history_of(args.work / name)) for name in runs}
+    shown = {name: len(history_of(args.folder / "work" / name)) for name in runs}
     failed = {}
     while waiting:
         done, _ = ray.wait([*waiting], timeout=10)
         for name in waiting.values():
-            rows = history_of(args.work / name)
+            rows = history_of(args.folder / "work" / name)
             show_progress(name, runs[name], rows[shown[name] :])
             shown[name] = max(shown[name], len(rows))
         for reference in done:
@@ -255,16 +278,15 @@ def run(runs: dict[str, Run], args: Args) -> dict[str, Exception]:
 
 def main(args: Args, options: list[str]) -> int:
     """The number of runs that failed. Raises ArgumentTypeError, ValueError and OSError."""
-    args.folder = args.folder.expanduser()
     runs = grid(args, options)
+    args.folder = args.folder.expanduser().resolve()  # a worker's current folder may be another
     left = {name: runs[name] for name in runs if not (args.folder / f"{name}.json").exists()}
     print(f"{len(runs)} runs, {len(runs) - len(left)} of them finished before")
     if args.dry_run or not left:
         for one in left.values():
             print(shlex.join(["python", *one.words]))
         return 0
-    args.work = args.work.expanduser().resolve()  # a worker's current folder may be another
-    for folder in (args.folder, args.work):
+    for folder in (args.folder, args.folder / "work", args.folder / "logs"):
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()  # fails now, and not after hours
     ray.init(address=args.address, log_to_driver=False)

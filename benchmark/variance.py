@@ -11,46 +11,50 @@ as in uwac.py.
 
 import math
 import time
-from dataclasses import dataclass
+from contextlib import closing
 from itertools import product
 from pathlib import Path
 from statistics import fmean, median
+from typing import Annotated
 
 import torch
 import tyro
+from lib.arguments import OneOrMore
 from lib.files import errors_in_one_line, hardware, write_json
+from pydantic import Field, PositiveInt
+from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 import d4rl
 import uwac
 
+Rate = Annotated[float, Field(gt=0, lt=1)]
+AtLeast2 = Annotated[int, Field(ge=2)]
+
 
 @dataclass
 class Args:
     env_id: str = "door-demo"  # task on whose data the critics are trained
-    total_steps: int = 5_000  # updates of each critic
-    batch_size: int = 64  # B of these
-    rates: tuple[float, ...] = (0.1, 0.3, 0.5)  # dropout rates
-    passes: tuple[int, ...] = (10, 30, 100, 300, 1000)  # T of the estimates by passes
-    reference_passes: int = 20_000  # T of what counts as the truth, which leaves an error of 1%
-    states: int = 256  # at which estimates are compared and timed
-    repetitions: int = 50  # of each estimate
+    total_steps: PositiveInt = 5_000  # updates of each critic
+    batch_size: PositiveInt = 64  # B of these
+    rates: OneOrMore[Rate] = (0.1, 0.3, 0.5)  # dropout rates
+    passes: OneOrMore[AtLeast2] = (10, 30, 100, 300, 1000)  # T of the estimates by passes
+    reference_passes: AtLeast2 = 20_000  # T of what counts as the truth, whose own error is 1%
+    states: AtLeast2 = 256  # at which estimates are compared and timed
+    repetitions: PositiveInt = 50  # of each estimate
     folder: Path = Path("runs/variance")  # of variance.json
 
 
 def train(args: Args, rate: float, spectral_norm: bool) -> tuple[uwac.Agent, list[Tensor]]:
     """UWAC trained on the task, and its transitions. Raises ValueError, OSError of a download."""
-    env = d4rl.make(args.env_id)
-    transitions = d4rl.qlearning_dataset(env)
+    with closing(d4rl.make(args.env_id)) as env:
+        data, _ = uwac.load_data(env, d4rl.download(args.env_id))
     settings = {"env_id": args.env_id, "batch_size": args.batch_size, "variance": "analytic"}
     settings = uwac.Args(**settings, dropout=rate, spectral_norm=spectral_norm)
     torch.manual_seed(0)
-    dims = (*env.observation_space.shape, *env.action_space.shape)
-    agent = uwac.Agent(settings, *dims).to(uwac.DEVICE)
-    data = [torch.as_tensor(array, device=uwac.DEVICE) for array in transitions.values()]
-    data[1] = data[1].clamp(-1, 1)
+    agent = uwac.Agent(settings, data[0].shape[1], data[1].shape[1]).to(uwac.DEVICE)
     for step in range(args.total_steps):
-        uwac.update(agent, data, step, settings)
+        uwac.update(agent, data, step)
     return agent, data
 
 
@@ -102,16 +106,10 @@ def study(args: Args, agent: uwac.Agent, data: list[Tensor], rate: float) -> lis
 
 
 def main(args: Args) -> None:
-    """Raises ValueError for numbers that give no variance, before a file is touched."""
-    counts = [len(args.rates), len(args.passes), args.total_steps, args.batch_size]
-    if min(*counts, args.repetitions) < 1:
-        names = "--rates, --passes, --total-steps, --batch-size and --repetitions"
-        raise ValueError(f"{names}: at least one of each")
-    if min(*args.passes, args.reference_passes, args.states) < 2:
-        raise ValueError("--passes, --reference-passes and --states must be at least 2")
-    if not all(0 < rate < 1 for rate in args.rates):
-        raise ValueError("--rates must be above 0 and below 1")
+    """Raises ValueError before a file is touched, and OSError."""
     path = args.folder.expanduser() / "variance.json"
+    if path.exists():
+        raise ValueError(f"{path} exists: choose another --folder")
     path.parent.mkdir(parents=True, exist_ok=True)
     about = {"hardware": hardware(f"{uwac.DEVICE}, {torch.get_num_threads()} threads")}
     about["torch"] = str(torch.__version__)
@@ -131,4 +129,4 @@ def main(args: Args) -> None:
 
 if __name__ == "__main__":
     with errors_in_one_line():
-        main(tyro.cli(Args))
+        main(tyro.cli(Args, description=__doc__))

@@ -37,12 +37,7 @@ METHODS = {
         "#8B1A1A",
     ),
     # The authors' configuration: docs/fidelity.md.
-    "uwac-code": Method(
-        "uwac.py --weighting exp --beta 0.5 --weight-clip 1 --num-mmd-samples 4"
-        " --mmd-kernel gaussian --spectral-norm True --q-noise",
-        "UWAC (authors' losses)",
-        "#E69F00",
-    ),
+    "uwac-code": Method("benchmark/uwac_code.py", "UWAC (authors' code)", "#E69F00"),
     "uwac-std": Method("uwac.py --weighting std", "UWAC (weights by std)", "#56B4E9"),
     "uwac-ensemble": Method(
         "benchmark/ensembles.py --members ensemble", "UWAC (ensemble)", "#7F5FBF"

@@ -1,0 +1,22 @@
+"""Arguments of the programs: a type of theirs, and the command line of those with an own agent."""
+
+from typing import Annotated, TypeVar
+
+import tyro
+from pydantic import Field
+
+import uwac
+from lib.files import errors_in_one_line
+
+T = TypeVar("T")
+OneOrMore = Annotated[tuple[T, ...], Field(min_length=1)]
+
+
+def train_by_command_line(agent_type: type[uwac.Agent], update, description: str) -> None:
+    """As uwac.py's own command line, for another agent and update."""
+    with errors_in_one_line():
+        args = tyro.cli(agent_type.args_type, description=description)
+        if args.resume:  # the run's own arguments become the defaults
+            agent, _ = uwac.load_checkpoint(args.resume, agent_type)
+            args = tyro.cli(agent_type.args_type, default=agent.args)
+        uwac.main(args, agent_type=agent_type, update=update)

@@ -1,0 +1,68 @@
+"""UWAC as its authors' code has it (ml-uwac), where that differs from the paper.
+
+    python benchmark/uwac_code.py --env-id door-demo
+
+Its Q1 and Q2 are means of T stochastic passes, which draw masks of their own for each action. Such
+a mean is nearly normal around the deterministic Q, with variance Var[Q] / T. So here a normal
+number of that variance, by the closed form of Var[Q], is added to Q: in the targets, where a
+maximum over candidates turns it into a bias, in the actor's loss, and in the choice of an action.
+The other differences are defaults: exp weights, 4 actions for the MMD, and spectral norm and the
+Gaussian kernel on every task. docs/fidelity.md lists what remains.
+"""
+
+import copy
+from typing import Literal
+
+import torch
+from lib.arguments import train_by_command_line
+from pydantic import PositiveFloat, PositiveInt
+from pydantic.dataclasses import dataclass
+from torch import Tensor
+
+import uwac
+
+
+@dataclass
+class Args(uwac.Args):
+    beta: PositiveFloat = 0.5  # factor of Var[Q] in the weight exp(-beta * Var[Q])
+    weighting: Literal["variance", "std", "exp", "none"] = "exp"  # see uwac.uncertainty_weight
+    weight_clip: PositiveFloat = 1.0  # upper limit of the weight
+    spectral_norm: Literal["auto", True, False] = True  # of the critics
+    num_mmd_samples: PositiveInt = 4  # actions per state in the MMD, M
+    mmd_kernel: Literal["auto", "gaussian", "laplacian"] = "gaussian"  # of the MMD
+
+
+class Critic(uwac.Critic):
+    """Twin Q functions with the noise of a mean of T stochastic passes."""
+
+    def __init__(self, args: Args, obs_dim: int, action_dim: int):
+        super().__init__(args.num_seeds, obs_dim, action_dim, args.spectral_norm)
+        self.dropout = args.dropout
+        self.passes = args.passes
+
+    def forward(self, obs: Tensor, action: Tensor, dropout: float = 0.0) -> Tensor:
+        """As uwac.Critic's. The regression, which gives a rate of dropout, has a single pass."""
+        q = super().forward(obs, action, dropout)
+        if dropout > 0 or self.dropout == 0:
+            return q
+        variance = uwac.analytic_dropout_variance(self, obs, action, self.dropout)
+        return q + (variance / self.passes).sqrt() * torch.randn_like(q)
+
+
+class Agent(uwac.Agent):
+    algorithm = "uwac_code"
+    args_type = Args
+
+    def __init__(self, args: Args, *dims: int):
+        super().__init__(args, *dims)
+        self.critic = Critic(self.args, *dims)
+        self.target_critic = copy.deepcopy(self.critic)
+        parameters = self.critic.parameters()
+        self.optimizers["critic"] = torch.optim.Adam(parameters, args.critic_lr, fused=True)
+
+
+update = uwac.update
+
+
+if __name__ == "__main__":
+    train_by_command_line(Agent, update, __doc__)
