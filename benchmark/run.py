@@ -40,7 +40,6 @@ from pydantic import NonNegativeFloat, PositiveInt
 from pydantic.dataclasses import dataclass
 
 import d4rl
-import uwac
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -62,7 +61,9 @@ class Args:
 class Run(NamedTuple):
     method: str
     words: list[str]  # the script with its arguments but --run-dir
-    args: uwac.Args  # what the script makes of them
+    total_steps: int  # updates
+    warmup_steps: int
+    spectral_norm: bool
 
 
 def split(words: list[str]) -> list[list[str]]:
@@ -104,8 +105,9 @@ def options_of(method: str, options: list[list[str]], methods: tuple[str, ...]) 
 
 def run_of(method: str, words: list[str]) -> Run:
     """Ends as the script would where arguments are wrong."""
-    args = tyro.cli(script_of(words).Args, args=words[1:])
-    return Run(method, words, args.resolved())
+    args = tyro.cli(script_of(words).Args, args=words[1:]).resolved()
+    spectral_norm = getattr(args, "spectral_norm", False)
+    return Run(method, words, args.total_steps, args.warmup_steps, spectral_norm)
 
 
 def name_of(task: str, method: str, seed: int, options: list[list[str]]) -> str:
@@ -121,10 +123,8 @@ def name_of(task: str, method: str, seed: int, options: list[list[str]]) -> str:
 
 def warn_of_norm(task: str, runs: list[Run]) -> None:
     """Where UWAC alone has spectral norm, two things differ between the methods."""
-    norms = {"bear": set(), "uwac": set()}
-    for run in runs:
-        norms[run.method[:4]].add(getattr(run.args, "spectral_norm", False))
-    if norms == {"bear": {False}, "uwac": {True}}:
+    kinds = {(run.method.startswith("bear"), run.spectral_norm) for run in runs}
+    if kinds == {(True, False), (False, True)}:
         fair = "add --methods bear+sn, or uwac-no-sn, to see what the weights do"
         print(f"{task}: here UWAC has spectral norm and BEAR has not; {fair}")
 
@@ -149,7 +149,7 @@ def grid(args: Args, words: list[str]) -> dict[str, Run]:
                 words += [word for option in of_method for word in option]
                 runs[name_of(task, method, seed, of_method)] = run_of(method, words)
     for task in args.tasks:
-        warn_of_norm(task, [run for run in runs.values() if run.args.env_id == task])
+        warn_of_norm(task, [run for run in runs.values() if task in run.words])
         if "--dataset-path" not in given and not args.dry_run:
             d4rl.download(task)  # before two runs would download the same file
     return runs
@@ -194,7 +194,7 @@ def train(name: str, run: Run, args: Args) -> dict:
         environment["CUDA_VISIBLE_DEVICES"] = ""
     run_dir = args.folder / "work" / name
     log_file = args.folder / "logs" / f"{name}.log"
-    total_steps = run.args.total_steps
+    total_steps = run.total_steps
     ends = [total_steps]
     if args.legs:
         ends = [*range(args.legs, total_steps, args.legs), total_steps]
@@ -225,8 +225,8 @@ def train(name: str, run: Run, args: Args) -> dict:
 def show_progress(name: str, run: Run, rows: list[dict]) -> None:
     """A line for each evaluation."""
     for row in rows:
-        where = " (warm-up)" if row["step"] <= run.args.warmup_steps else ""
-        steps = f"{row['step']:,} of {run.args.total_steps:,} updates{where}"
+        where = " (warm-up)" if row["step"] <= run.warmup_steps else ""
+        steps = f"{row['step']:,} of {run.total_steps:,} updates{where}"
         scores = [f"{key} {mean(row[key]):.1f}" for key in row if key in ("score", "score_sample")]
         print(f"{name}: {steps}: {', '.join(scores)}", flush=True)
 

@@ -1,44 +1,60 @@
 """benchmark/run.py: what a grid is, that nothing runs twice, what is done with failures."""
 
 import json
-from dataclasses import dataclass
+import threading
 from types import SimpleNamespace
 
 import pytest
 import ray
 import run
+import torch
 import tyro
 from conftest import command_line
 from lib import files
 from lib.methods import Method
+from pydantic.dataclasses import dataclass
 
 import uwac
 
 for module in (run, files):
     ray.cloudpickle.register_pickle_by_value(module)  # workers cannot import it from here
 
-# In place of uwac.py: ten updates, a checkpoint after each. --fail kill has a signal end it after
-# the fifth, and once it goes on it is well; --fail say ends it after the first with an error.
+# In place of uwac.py: ten updates, a checkpoint after each, result.json after the fifth and tenth.
+# --fail kill has a signal end it after the fifth checkpoint, and --fail late after the tenth, each
+# once and before result.json is written. --fail say ends it with an error.
 STUB = """
-import json, os, signal, sys
+import os, shutil, signal, sys
 from pathlib import Path
 words = dict(zip(sys.argv[1::2], sys.argv[2::2]))
 folder = Path(words.get("--resume") or words["--run-dir"])
-folder.mkdir(exist_ok=True)
-checkpoint = folder / "checkpoint.pt"
-step = int(checkpoint.read_text()) if "--resume" in words else 0
-while step < 10:
+folder.mkdir(exist_ok=True, parents=True)
+saved = Path(__file__).parent
+done = folder / "done"
+step = int(done.read_text()) if "--resume" in words else 0
+print("threads", os.environ["OMP_NUM_THREADS"], "gpus", os.environ["CUDA_VISIBLE_DEVICES"])
+while step < int(words.get("--total-steps", 10)):
     step += 1
     print("process", os.getpid(), "update", step, flush=True)
     if words.get("--fail") == "say":
         sys.exit("error: no good")
-    checkpoint.write_text(str(step))
-    if words.get("--fail") == "kill" and step == 5:
+    shutil.copy(saved / f"{step}.pt", folder / "checkpoint.pt")
+    done.write_text(str(step))
+    if step == {"kill": 5, "late": 10}.get(words.get("--fail")):
         os.kill(os.getpid(), signal.SIGKILL)
-args = {"threads": os.environ["OMP_NUM_THREADS"], "resume": str(folder)}
-history = [{"step": step, "score": [1.0, 4.0]} for step in (5, 10)]
-result = {"args": args, "history": history, "data": {"path": "/a/b"}, "hardware": "cpu, 1 threads"}
-(folder / "result.json").write_text(json.dumps(result))
+    if step in (5, 10):
+        shutil.copy(saved / f"{step}.json", folder / "result.json")
+"""
+# In place of evaluate.py: a record of each policy.
+EVALUATE = """
+import json, sys
+from pathlib import Path
+folder, *words = sys.argv[1:]
+file = Path(folder, "evaluation.json")
+records = json.loads(file.read_text()) if file.exists() else []
+step = int(Path(folder, "done").read_text())
+records += [{"step": step, "policy": word} for word in words[words.index("--policies") + 1 :]]
+file.write_text(json.dumps(records))
+print("played", step)
 """
 
 
@@ -49,17 +65,28 @@ class StubArgs:
     fail: str = ""
     total_steps: int = 10
     warmup_steps: int = 5
+    resolved = lambda self: self
 
 
 @pytest.fixture
 def stub(tmp_path, monkeypatch):
+    (tmp_path / "benchmark").mkdir()
+    (tmp_path / "benchmark" / "evaluate.py").write_text(EVALUATE)
     (tmp_path / "stub.py").write_text(STUB)
-    monkeypatch.setitem(run.METHODS, "stub", Method(str(tmp_path / "stub.py"), "", ""))
+    for step in range(1, 11):
+        history = [{"step": at, "score": [1.0, 4.0]} for at in (5, 10) if at <= step]
+        result = {"history": history, "data": {"path": "/a/b"}, "hardware": "cpu, 1 threads"}
+        (tmp_path / f"{step}.json").write_text(json.dumps(result))
+        history = history or [{"step": step, "score": [0.0, 0.0]}]
+        torch.save(result | {"history": history, "rng": 1}, tmp_path / f"{step}.pt")
+    monkeypatch.setattr(run, "ROOT", tmp_path)
+    monkeypatch.setitem(run.METHODS, "stub", Method("stub.py", "", ""))
     monkeypatch.setitem(run.SCRIPTS, "stub", SimpleNamespace(Args=StubArgs))
-    folders = {"folder": tmp_path / "results", "work": tmp_path / "work"}
-    for folder in folders.values():
-        folder.mkdir()
-    return run.Args(tasks=("door-demo",), methods=("stub",), seeds=1, **folders)
+    args = run.Args(tasks=("door-demo",), seeds=1, folder=tmp_path / "grid")
+    args.methods = ("stub",)
+    for folder in ("work", "logs"):
+        (args.folder / folder).mkdir(parents=True)
+    return args
 
 
 @pytest.fixture(scope="module")
@@ -69,25 +96,54 @@ def local_ray():
     ray.shutdown()
 
 
+def log_of(args, name):
+    return (args.folder / "logs" / f"{name}.log").read_text().splitlines()
+
+
 def updates(args, name):
     """Process and number of each update, from the run's log."""
-    lines = (args.work / f"{name}.log").read_text().splitlines()
-    return [line.split()[1::2] for line in lines if line.startswith("process")]
+    return [line.split()[1::2] for line in log_of(args, name) if line.startswith("process")]
 
 
 def test_a_grid_is_every_task_method_and_seed_with_the_options_in_the_name(capsys):
-    """Names are no paths, whatever a task or a file is called."""
     tasks = "door-demo", "module:ns/Env-v0"
     args = run.Args(tasks=tasks, methods=("bear", "uwac-std"), seeds=2, dry_run=True)
-    runs = run.grid(args, ["--dataset-path", "a/b", "--total-steps=200", "--beta", "0.8"])
+    runs = run.grid(args, ["--dataset-path", "b", "--total-steps=200", "--beta", "0.8"])
     first, second, *_, last = runs
-    assert first == "door-demo__bear__0__dataset-path-a-b__total-steps-200"  # which has no --beta
-    assert "bear has no --beta, and runs without it\n" == capsys.readouterr().out
-    assert second == "door-demo__uwac-std__0__dataset-path-a-b__total-steps-200__beta-0.8"
+    assert first == "door-demo__bear__0__dataset-path-b__total-steps-200"  # which has no --beta
+    assert capsys.readouterr().out.startswith("bear has no --beta, and runs without it\n")
+    assert second == "door-demo__uwac-std__0__dataset-path-b__total-steps-200__beta-0.8"
     assert last.startswith("module-ns-Env-v0__uwac-std__1__")
     assert [name.split("__")[2] for name in runs] == list("00001111")  # seeds are outermost
-    words = "uwac.py --weighting std --env-id module:ns/Env-v0 --seed 1 --dataset-path a/b"
-    assert runs[last] == ([*words.split(), "--total-steps", "200", "--beta", "0.8"], 200, 40_000)
+    words = "uwac.py --weighting std --env-id module:ns/Env-v0 --seed 1 --dataset-path b"
+    assert runs[last].words == [*words.split(), "--total-steps", "200", "--beta", "0.8"]
+    assert (runs[last].total_steps, runs[last].warmup_steps) == (200, 40_000)
+
+
+def test_a_name_is_a_short_file_and_no_other_runs():
+    """Long or strange options are hashed: a/b and a-b are not the same data."""
+    paths = ["a-b", "a/b", "/data/" + "x" * 500, "/data/" + "x" * 501]
+    options = [[["--dataset-path", path]] for path in paths]
+    names = [run.name_of("own:Task-v0", "bear+sn", 0, of_run) for of_run in [[], *options]]
+    names += [run.name_of("own/Task-v0", "bear+sn", 0, []), run.name_of("T" * 300, "bear", 0, [])]
+    assert len(set(names)) == 7 and max(map(len, names)) <= 80
+    assert not any(set(name) & set("/: ") for name in names)
+
+
+@pytest.mark.parametrize("methods, option, warned", [
+    (("bear", "uwac"), [], True),
+    (("bear", "bear+sn", "uwac"), [], False),
+    (("bear", "uwac", "uwac-no-sn"), [], False),
+    (("bear", "uwac"), ["--spectral-norm", "False"], False),
+    (("bear+sn", "uwac"), [], False),
+    (("uwac",), [], False),
+])  # fmt: skip
+def test_bear_without_norm_beside_uwac_with_it_is_said(methods, option, warned, capsys):
+    """Of a hand: on hopper no method has the norm."""
+    args = run.Args(tasks=("hopper-medium", "door-demo"), methods=methods, seeds=1, dry_run=True)
+    run.grid(args, option)
+    lines = [line for line in capsys.readouterr().out.splitlines() if "spectral norm and" in line]
+    assert [line.split(":")[0] for line in lines] == ["door-demo"] * warned
 
 
 def test_a_killed_run_goes_on_from_its_checkpoint(local_ray, stub, capsys):
@@ -96,15 +152,13 @@ def test_a_killed_run_goes_on_from_its_checkpoint(local_ray, stub, capsys):
     processes, steps = zip(*updates(stub, "door-demo__stub__0__fail-kill"))
     assert [int(step) for step in steps] == [*range(1, 11)]
     assert processes[0] == processes[4] != processes[5] == processes[9]
-    (file,) = stub.folder.iterdir()
-    result = json.loads(file.read_text())
-    assert result["method"] == "stub" and result["data"]["path"] == "b"
-    assert result["args"] == {"threads": "1", "resume": None, "run_dir": None}
+    result = json.loads((stub.folder / "door-demo__stub__0__fail-kill.json").read_text())
+    assert (result["method"], result["data"]["path"]) == ("stub", "b")
+    assert result["command"] == "python stub.py --env-id door-demo --seed 0 --fail kill"
     assert "commit" in result and result["hardware"] == files.hardware("cpu, 1 threads")
     lines = capsys.readouterr().out.splitlines()  # among Ray's
-    first, second, last = [line for line in lines if line.startswith("door-demo__stub")]
-    assert first.endswith("fail-kill: 5 of 10 updates (warm-up): score 2.5")
-    assert second.endswith("fail-kill: 10 of 10 updates: score 2.5")
+    *_, shown, last = [line for line in lines if line.startswith("door-demo__stub")]
+    assert shown.endswith("fail-kill: 10 of 10 updates: score 2.5")
     assert last.endswith("fail-kill: finished, 0 to go")
     stub.dry_run = True  # of what is left
     assert run.main(stub, options) == 0
@@ -115,7 +169,57 @@ def test_an_error_that_was_said_is_not_tried_again(local_ray, stub):
     runs = run.grid(stub, ["--fail", "say"])
     ((name, error),) = run.run(runs, stub).items()
     assert "exit code 1: error: no good" in str(error) and name in str(error)
-    assert len(updates(stub, name)) == 1 and not list(stub.folder.iterdir())
+    assert len(updates(stub, name)) == 1 and not list(stub.folder.glob("*.json"))
+
+
+def test_a_run_killed_between_checkpoint_and_result_is_what_the_checkpoint_says(stub):
+    ((name, one),) = run.grid(stub, ["--fail", "late"]).items()
+    with pytest.raises(RuntimeError, match="exit code -9"):
+        run.train(name, one, stub)
+    stale = json.loads((stub.folder / "work" / name / "result.json").read_text())
+    result = run.train(name, one, stub)
+    assert [row["step"] for row in stale["history"]] == [5]
+    assert [row["step"] for row in result["history"]] == [5, 10] and "rng" not in result
+    assert len(updates(stub, name)) == 10
+
+
+def test_progress_is_shown_once(capsys):
+    rows = [{"step": step, "score": [1.0, 4.0], "mmd": [9.0]} for step in (5, 1000)]
+    run.show_progress("name", run.Run("uwac", [], 2000, 5, True), rows)
+    first, second = capsys.readouterr().out.splitlines()
+    assert first == "name: 5 of 2,000 updates (warm-up): score 2.5"
+    assert second == "name: 1,000 of 2,000 updates: score 2.5"
+
+
+def test_after_each_leg_the_policies_are_played_once(stub):
+    stub.legs = 4
+    ((name, one),) = run.grid(stub, []).items()
+    for _ in range(2):
+        result = run.train(name, one, stub)
+    played = [line.split()[1] for line in log_of(stub, name) if line.startswith("played")]
+    assert played == ["4", "8", "10"] and len(updates(stub, name)) == 10
+    found = [(one["step"], one["policy"]) for one in result["policies"]]
+    assert found == [(step, policy) for step in (4, 8, 10) for policy in run.POLICIES]
+
+
+@pytest.mark.parametrize("gpus, seen", [(0, ""), (0.5, "7")])
+def test_a_run_has_the_threads_and_the_gpu_that_it_is_given(gpus, seen, stub, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")
+    stub.gpus, stub.cpus = gpus, 3
+    ((name, one),) = run.grid(stub, []).items()
+    run.train(name, one, stub)
+    assert log_of(stub, name)[0] == f"threads 3 gpus {seen}"
+
+
+def test_two_grids_do_not_write_one_run(stub):
+    """The second waits, and finds it finished."""
+    ((name, one),) = run.grid(stub, []).items()
+    threads = [threading.Thread(target=run.train, args=(name, one, stub)) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [step for _, step in updates(stub, name)] == [str(step) for step in range(1, 11)]
 
 
 def test_options_are_checked_before_anything_runs(monkeypatch, capsys):
@@ -126,14 +230,13 @@ def test_options_are_checked_before_anything_runs(monkeypatch, capsys):
 
 @pytest.mark.parametrize("method, changes", [
     ("bear+sn", {"weighting": "none", "dropout": 0.0, "spectral_norm": True}),
+    ("bear+dropout", {"weighting": "none", "spectral_norm": False}),
     ("bear+dropout+sn", {"weighting": "none", "spectral_norm": True}),
     ("uwac-no-sn", {"spectral_norm": False}),
-    ("uwac-std", {"weighting": "std", "variance": "mc"}),
-    ("uwac-code", {"weighting": "exp", "beta": 0.5, "weight_clip": 1.0, "num_mmd_samples": 4,
-        "mmd_kernel": "gaussian", "spectral_norm": True, "q_noise": True, "variance": "mc"}),
+    ("uwac-std", {"weighting": "std", "variance": "mc", "spectral_norm": True}),
 ])  # fmt: skip
 def test_arguments_of_the_methods(method, changes):
     (one,) = run.grid(run.Args(methods=(method,), seeds=1, dry_run=True), []).values()
-    assert tyro.cli(uwac.Args, args=one.words[1:]) == uwac.Args(
-        **{"variance": "analytic"} | changes
-    )
+    wanted = uwac.Args(**{"variance": "analytic", "mmd_kernel": "gaussian"} | changes)
+    assert tyro.cli(uwac.Args, args=one.words[1:]).resolved() == wanted
+    assert one.spectral_norm == wanted.spectral_norm
