@@ -167,7 +167,8 @@ def draw(run: Path, step: int, found: dict[str, Tensor], shown: dict[str, list[T
     columns = {"trained": "auroc_uniform", "untrained": "auroc_untrained"}
     for axes, (who, name) in zip(figure.subplots(1, 2), columns.items()):
         logs = [variance.flatten().clamp(min=1e-12).log10().cpu() for variance in shown[who]]
-        bins = np.linspace(min(map(torch.min, logs)), max(map(torch.max, logs)), 51)
+        both = torch.cat(logs)
+        bins = np.linspace(both.min().item(), both.max().item(), 51)
         for values, label, colour in zip(logs, ("the data's", "random"), ("#009E73", "#D55E00")):
             axes.hist(values, bins, alpha=0.6, label=f"{label} actions", color=colour)
         seeds, area = len(found[name]), found[name].mean()

@@ -43,7 +43,7 @@ class Critic(uwac.Critic):
     def forward(self, obs: Tensor, action: Tensor, dropout: float = 0.0) -> Tensor:
         """As uwac.Critic's. The regression, which gives a rate of dropout, has a single pass."""
         q = super().forward(obs, action, dropout)
-        if dropout > 0 or self.dropout == 0:
+        if dropout > 0:
             return q
         variance = uwac.analytic_dropout_variance(self, obs, action, self.dropout)
         return q + (variance / self.passes).sqrt() * torch.randn_like(q)

@@ -40,3 +40,6 @@ def test_clones_the_data(tmp_path, monkeypatch):
     errors = np.abs(np.array(played) - 0.6).mean((2, 3))  # (evaluations, S)
     assert (errors[1] < errors[0]).all() and errors[1].max() < 0.02
     assert errors[0, 0] != errors[0, 1]
+    with pytest.raises(ValueError, match=r"runs/bc/door-demo.json exists: move it away"):
+        bc.main(bc.Args("door-demo", total_steps=1))
+    assert json.loads(Path("runs/bc/door-demo.json").read_text()) == result

@@ -1,5 +1,6 @@
 """benchmark/diagnose.py on networks whose numbers are known."""
 
+import json
 from pathlib import Path
 
 import diagnose
@@ -12,12 +13,10 @@ from conftest import short
 import uwac
 
 
-def test_known_networks(points, monkeypatch):
-    """Actor and VAE at 0.5 and 1.5 whatever the state: MMD by hand, and all of it the gap's. The
-    data's actions are 0, where the critic has no variance: shuffled, they are themselves."""
-    with h5py.File("points.hdf5", "a") as file:
-        file["actions"][:] = 0
-    uwac.main(short(uwac, variance="analytic"))
+def known_run(monkeypatch):
+    """A run whose actor and VAE are at 0.5 and 1.5 whatever the state, and whose critic's variance
+    grows with the action, from 0 at 0."""
+    uwac.main(short(uwac, variance="analytic", num_seeds=2))
     agent, saved = uwac.load_checkpoint("run")
     with torch.no_grad():
         for network in (agent.actor, agent.vae.decoder, agent.critic):
@@ -30,7 +29,20 @@ def test_known_networks(points, monkeypatch):
         agent.critic.layers[1].weight[..., :2, :2] = torch.eye(2)
         agent.critic.layers[2].weight[..., :2, :] = 1
     monkeypatch.setattr(diagnose, "load", lambda run: ("uwac", agent, saved))
-    found = {name: values[0] for name, values in diagnose.diagnose(Path("run")).items()}
+    return agent
+
+
+def test_known_networks(points, monkeypatch):
+    """MMD by hand, and all of it the gap's. The data's actions are 0, where the critic has no
+    variance: shuffled, they are themselves. Files tell what is returned."""
+    with h5py.File("points.hdf5", "a") as file:
+        file["actions"][:] = 0
+    known_run(monkeypatch)
+    both = diagnose.diagnose(Path("run"))
+    assert json.loads(Path("run/diagnosis-6.json").read_text()) == both
+    assert Path("run/variance-6.png").exists()
+    assert len(both["mmd, 4"]) == 2
+    found = {name: values[0] for name, values in both.items()}
     assert found["gap"] == found["gap_saturated"] == 1 == found["saturated"]
     for num in (4, 10, 100):
         assert found[f"mmd, {num}"] == pytest.approx((2 - 2 * np.exp(-2 / 40)) ** 0.5, rel=1e-3)
@@ -41,6 +53,67 @@ def test_known_networks(points, monkeypatch):
     assert found["vae_error"] == pytest.approx(np.tanh(1.5))
     assert found["auroc_shuffled"] == 0.5
     assert found["auroc_uniform"] == pytest.approx(7 / 8, abs=0.1)  # a quarter has no variance
+    assert found["auroc_action_norm"] == 0  # a random action is never shorter than 0
+    assert found["auroc_nearest"] == 1
+    untrained = both["auroc_untrained"]
+    assert len(untrained) == 10 and max(untrained) < 0.75 and np.std(untrained) > 0.01
+
+
+def test_the_floor_of_mmd_is_of_samples_of_their_own(monkeypatch):
+    agent = uwac.Agent(short(uwac), 3, 2)
+    with torch.no_grad():
+        agent.vae.decoder.layers[2].weight.mul_(30)  # samples that differ
+        found = diagnose.constraint(agent, torch.randn(1, 20, 3))
+    floors = [found[f"mmd_of_vae, {num}"].item() for num in (4, 10, 100)]
+    assert floors == sorted(floors, reverse=True) and floors[2] > 0.01
+
+
+def test_states_are_drawn_from_all_of_the_data(points, monkeypatch):
+    """Of 3,000 in order, without repetition, each state with its own action."""
+    n = 3_000
+    with h5py.File("points.hdf5", "w") as file:
+        file["observations"] = np.arange(3 * n).reshape(n, 3) / n
+        file["actions"] = np.repeat(np.linspace(-1, 1, n)[:, None], 2, axis=1)
+        file["rewards"], file["terminals"] = np.zeros(n), np.zeros(n, bool)
+    seen = {}
+    known_run(monkeypatch)
+    monkeypatch.setattr(diagnose, "constraint", lambda agent, obs: {})
+    errors = lambda agent, obs, action: seen.update(obs=obs, action=action) or {}
+    monkeypatch.setattr(diagnose, "errors", errors)
+    detection = lambda agent, data, rows: seen.update(rows=rows) or ({}, {})
+    monkeypatch.setattr(diagnose, "detection", detection)
+    monkeypatch.setattr(diagnose, "draw", lambda *_: None)
+    diagnose.diagnose(Path("run"))
+    assert len(seen["rows"].unique()) == 1_000
+    assert 900 < seen["rows"].float().mean() < 1_500 and (seen["rows"].diff() < 0).any()
+    action = seen["action"][1, :, 0]  # in [-1, 1], where the data's are half
+    state = seen["obs"][1, :, 0]
+    torch.testing.assert_close(action, state / 3 - 0.5, atol=1e-3, rtol=0)
+
+
+def test_area_under_the_roc_curve():
+    """Of pairs; a tie counts half."""
+    known, other = torch.tensor([[1.0, 2, 3]]), torch.tensor([[2.0, 3, 9]])
+    assert diagnose.auroc(known, other).tolist() == [pytest.approx(7 / 9)]
+
+
+def test_distance_to_the_nearest_row_but_the_own(monkeypatch):
+    """In standard deviations, across pieces of the data; a dimension that never changes is 0."""
+    monkeypatch.setattr(diagnose, "AT_ONCE", 2)
+    data = torch.tensor([[0.0, 0, 7], [3, 0, 7], [0, 40, 7], [9, 40, 7]])
+    units = data.std(0)
+    rows = torch.tensor([3, 0])
+    points = torch.stack([data[3], torch.tensor([2.9, 0.0, 7.0])])
+    wanted = [9 / units[0], 0.1 / units[0]]
+    torch.testing.assert_close(diagnose.nearest(points, rows, data), torch.stack(wanted))
+
+
+def test_variances_of_several_actions_have_the_same_masks(monkeypatch):
+    agent = uwac.Agent(short(uwac, num_seeds=2, variance="mc"), 3, 2)
+    obs, action = torch.rand(20, 3), torch.rand(20, 2)
+    one, same, other = diagnose.variances(agent, obs, action, action, -action)
+    assert one.shape == (2, 20) and torch.equal(one, same)
+    assert not torch.equal(one, other) and not torch.equal(one[0], one[1])
 
 
 def test_weights(monkeypatch):

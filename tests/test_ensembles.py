@@ -1,17 +1,20 @@
-"""benchmark/ensembles.py: variances and losses against numbers worked out by hand."""
+"""benchmark/'s agents: ensembles.py against numbers worked out by hand, uwac_code.py's noise."""
 
 import ensembles
+import numpy as np
 import pytest
 import torch
+import uwac_code
 from torch.testing import assert_close
+
+import uwac
 
 
 @pytest.mark.parametrize("members", ["ensemble", "rem"])
 def test_each_member_of_an_ensemble_learns_by_itself_and_rem_as_one(members):
     """On one transition that ends: the target is the reward, 2."""
     settings = {"num_seeds": 2, "ensemble_size": 3, "batch_size": 6, "spectral_norm": False}
-    args = ensembles.Args(members=members, **settings)
-    agent = ensembles.Agent(args, 5, 2)
+    agent = ensembles.Agent(ensembles.Args(members=members, **settings), 5, 2)
     obs, action = torch.rand(1, 5), torch.rand(1, 2)
     inputs = obs.expand(2, 1, 5), action.expand(2, 1, 2)
     q = agent.critic.q_of_members(*inputs)  # (2, K, S, 1)
@@ -25,8 +28,60 @@ def test_each_member_of_an_ensemble_learns_by_itself_and_rem_as_one(members):
         q = torch.einsum("ks,cksb->csb", mixture, q).unsqueeze(1)
     torch.manual_seed(1)
     data = [obs, action, torch.tensor([2.0]), obs, torch.tensor([1.0])]
-    metrics = ensembles.update(agent, data, 1, args)
+    metrics = ensembles.update(agent, data, 1)
     assert_close(metrics["critic_loss"], metrics["weight"] * (q - 2).square().sum((0, 1, 3)))
     of_target = mixture if members == "rem" else torch.full((3, 2), 1 / 3)
     assert_close(agent.target_critic.mixture, of_target)
     assert (agent.critic.mixture == 1 / 3).all()  # what acts
+
+
+@pytest.fixture
+def noisy(monkeypatch):
+    """ml-uwac's agent with critics that are 0, whose Var[Q] is 4: Q's noise has a std of 0.2."""
+    constant = lambda critic, obs, action, p: torch.full((2, *action.shape[:-1]), 4.0)
+    monkeypatch.setattr(uwac, "analytic_dropout_variance", constant)
+    settings = {"batch_size": 5_000, "num_candidates": 1, "lmbda": 1.0, "passes": 100}
+    settings |= {"variance": "analytic", "spectral_norm": False, "critic_lr": 0.0}
+    agent = uwac_code.Agent(uwac_code.Args(**settings), 3, 2)
+    for critic in (agent.critic, agent.target_critic):
+        for parameter in critic.layers[2].parameters():
+            parameter.data.zero_()
+    return agent
+
+
+def test_noise_of_passes_is_each_candidates_own(noisy):
+    q = noisy.critic(torch.rand(1, 500, 3), torch.rand(1, 500, 8, 2))  # (2, 1, 500, 8)
+    assert q.std().item() == pytest.approx(0.2, rel=0.05)
+    own = torch.corrcoef(q.permute(0, 3, 1, 2).reshape(16, 500))  # of critics and candidates
+    assert (own - torch.eye(16)).abs().max() < 0.25
+    regression = noisy.critic(torch.rand(1, 500, 3), torch.rand(1, 500, 2), 0.1)
+    assert (regression == 0).all()
+
+
+def test_noise_is_in_targets_and_in_the_actors_loss_and_in_the_choice(noisy):
+    """The expected minimum of two normal numbers is -std / sqrt(pi)."""
+    n = 100
+    data = [torch.rand(n, 3), torch.rand(n, 2), torch.ones(n), torch.rand(n, 3), torch.zeros(n)]
+    metrics = uwac.update(noisy, data, 1)
+    smaller = -0.2 / np.pi**0.5
+    mean = 1 + 0.99 * smaller
+    spread = 0.99**2 * 0.04 * (1 - 1 / np.pi)
+    weight = np.exp(-0.5 * (4 + 4))
+    assert metrics["policy_q"].item() == pytest.approx(smaller, abs=0.01)
+    assert metrics["target_q"].item() == pytest.approx(mean, abs=0.01)
+    assert metrics["critic_loss"].item() == pytest.approx(2 * weight * (mean**2 + spread), rel=0.02)
+    torch.manual_seed(1)
+    chosen = noisy.act(np.zeros((1, 200, 3)), 10)
+    torch.manual_seed(1)
+    candidates = noisy.actor.sample(torch.zeros(1, 200, 3), 10).tanh()
+    places = (candidates == torch.as_tensor(chosen)[:, :, None]).all(-1).float().argmax(-1)
+    assert torch.bincount(places[0], minlength=10).min() > 5  # each is the best of some
+
+
+def test_authors_configuration():
+    args = uwac_code.Args("hopper-medium").resolved()
+    wanted = {"weighting": "exp", "beta": 0.5, "weight_clip": 1.0, "num_mmd_samples": 4}
+    wanted |= {"mmd_kernel": "gaussian", "spectral_norm": True, "variance": "mc"}
+    assert {name: getattr(args, name) for name in wanted} == wanted
+    agent = uwac_code.Agent(args, 3, 2)
+    assert agent.optimizers["critic"].param_groups[0]["params"] == [*agent.critic.parameters()]
