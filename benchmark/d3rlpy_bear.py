@@ -1,7 +1,7 @@
 """d3rlpy's side of speed.py, for a Python that has it (pip install d3rlpy==2.8.1): for each line on
 stdin, a number of seconds, prints milliseconds of a gradient step of its BEAR, and peak MB.
 
-    python d3rlpy_bear.py THREADS D A
+    python d3rlpy_bear.py THREADS D A COMPILE_GRAPH
 
 Sizes are the paper's, as in bear.py: hidden layers 256-256, VAE 750-750, batch 256, 10 candidates,
 10 actions for MMD, gaussian kernel; no warm-up, so that Q is in the actor's loss, as in ours.
@@ -21,7 +21,7 @@ with contextlib.redirect_stdout(sys.stderr):
     from d3rlpy.dataset import Transition, TransitionMiniBatch
     from d3rlpy.models import VectorEncoderFactory
 
-threads, obs_dim, action_dim = map(int, sys.argv[1:])
+threads, obs_dim, action_dim, compile_graph = map(int, sys.argv[1:])
 torch.set_num_threads(threads)
 rng = np.random.default_rng(0)
 
@@ -37,7 +37,8 @@ bear = BEARConfig(
     n_mmd_action_samples=10,
     mmd_kernel="gaussian",
     warmup_steps=0,
-).create(device="cpu:0")
+    compile_graph=bool(compile_graph),
+).create(device="cuda:0" if torch.cuda.is_available() else "cpu:0")
 bear.create_impl((obs_dim,), action_dim)
 transitions = [
     Transition(
@@ -53,7 +54,8 @@ transitions = [
     for _ in range(256)
 ]
 batch = TransitionMiniBatch.from_transitions(transitions)
-bear.update(batch)
+for _ in range(10):  # compiles, if it is asked to
+    bear.update(batch)
 for line in sys.stdin:
     count = 0
     began = time.perf_counter()

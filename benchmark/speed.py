@@ -20,6 +20,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from statistics import median
 from typing import Literal
+from unittest import mock
 
 import pandas as pd
 import seaborn as sns
@@ -38,6 +39,7 @@ VERSIONS = ("BEAR", "UWAC analytic", "UWAC mc", "UWAC mc, plain passes")
 SIZES = {"env_id": "door-human", "num_seeds": 1, "batch_size": 256, "passes": 100}
 GROWTH = {"num_seeds": (1, 5, 20), "batch_size": (256, 1024, 4096), "passes": (10, 100, 1000)}
 GROUPS = (*TASKS, *GROWTH)
+NO_KERNEL = {"_unsafe_view", "empty", "empty_like", "new_empty", "scalar_tensor"}  # operations
 
 
 @dataclass
@@ -48,7 +50,7 @@ class Args:
     threads: int = 2  # CPU threads of torch
     matmul_precision: Literal["highest", "high", "medium"] = "high"  # as the scripts'
     cuda_graph: bool = False  # an update as one launch (needs tensordict)
-    d3rlpy: Path | None = None  # virtual environment with d3rlpy, whose BEAR joins door-human
+    d3rlpy: Path | None = None  # a Python that has d3rlpy, whose BEAR then joins door-human
     dropout: float = 0.1  # rate, in UWAC
     folder: Path = Path("runs/speed")  # of speed.json, to which rows are added, and figures
 
@@ -77,25 +79,38 @@ def plain_uncertainty(critic, obs: Tensor, action: Tensor, args: uwac.Args) -> T
     uwac.mc_dropout_variance draws from the same seed: obs (S, B, D), action (S, B, A) -> (S, B)."""
     first, second, last = critic.layers
     h1 = first(uwac.concat(obs, action)).relu_()  # (2, S, B, H)
+    kept = torch.rand(2, args.passes, *last.weight.shape[:-1], device=h1.device) >= args.dropout
+    masks = (kept / (1 - args.dropout)).unsqueeze(-2)  # (2, T, 2, S, 1, H)
     q = []
-    for _ in range(args.passes):
-        kept = torch.rand(2, *second.bias.shape, device=h1.device) >= args.dropout
-        mask1, mask2 = kept / (1 - args.dropout)  # (2, S, 1, H) each
+    for mask1, mask2 in zip(*masks):
         h2 = ((h1 * mask1) @ second.weight).add_(second.bias).relu_()
         q.append((h2 * (mask2 * last.weight.mT)).sum(-1))
     return torch.stack(q).var(0).sum(0)
 
 
-class Products(TorchDispatchMode):
-    """Counts the operations of matmuls (FlopCounterMode fails with spectral norm)."""
+class Operations(TorchDispatchMode):
+    """Counts an update's operations: the arithmetic of its matmuls, and what a GPU would launch.
+    (FlopCounterMode fails with spectral norm.)"""
 
     gflop = 0.0
+    kernels = 0
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         result = function(*args, **(kwargs or {}))
-        if function.overloadpacket.__name__ in ("mm", "bmm", "addmm", "baddbmm"):
+        name = function.overloadpacket.__name__
+        aliases = [returned.alias_info for returned in function._schema.returns]
+        view = any(alias and not alias.is_write for alias in aliases)
+        self.kernels += not view and name not in NO_KERNEL and not name.startswith("_record")
+        if name in ("mm", "bmm", "addmm", "baddbmm"):
             self.gflop += 2 * result.numel() * args[-1].shape[-2] / 1e9
         return result
+
+
+def count_operations(launch) -> Operations:
+    """Those of an update that a GPU would do, also without one."""
+    with mock.patch.object(torch.Tensor, "is_cuda", True), Operations() as operations:
+        launch()
+    return operations
 
 
 def make_update(version: str, passes: int, dropout: float, **sizes):
@@ -104,7 +119,7 @@ def make_update(version: str, passes: int, dropout: float, **sizes):
     if script is uwac:
         sizes |= {"variance": "analytic" if version == "UWAC analytic" else "mc"}
         sizes |= {"passes": passes, "dropout": dropout}
-    args = script.Args(**sizes)
+    args = script.Args(**sizes)  # sizes: env_id, num_seeds, batch_size
     obs_dim, action_dim = TASKS[args.env_id]
     torch.manual_seed(0)
     agent = script.Agent(args, obs_dim, action_dim).to(uwac.DEVICE)
@@ -118,28 +133,24 @@ def make_update(version: str, passes: int, dropout: float, **sizes):
     data = [2 * torch.rand(10_000, *shape, device=uwac.DEVICE) - 1 for shape in shapes]
     data[-1].zero_()  # done
     step = torch.ones((), device=uwac.DEVICE)
-    return functools.partial(script.update, agent, data, step, args)
+    return functools.partial(script.update, agent, data, step)
 
 
-def start(case: dict, args: Args) -> float:
-    """Makes this process ready for `time_updates`. Returns the GFLOP of an update's products."""
+def start(case: dict, args: Args) -> tuple[float, int]:
+    """Makes this process ready for `time_updates`. Returns an update's GFLOP and kernels."""
     global launch
     torch.set_num_threads(args.threads)
     torch.set_float32_matmul_precision(args.matmul_precision)
     torch.empty(8_000_000)  # as the scripts' main, for glibc's sake
     launch = make_update(**case, dropout=args.dropout)
-    with Products() as products:
-        launch()
+    launch()  # makes the optimizers' state
+    operations = count_operations(launch)
     if args.cuda_graph:
-        from tensordict.nn import CudaGraphModule
-
-        agent = launch.args[0]
-        for optimizer in agent.optimizers.values():
-            optimizer.param_groups[0]["capturable"] = True
-        launch = CudaGraphModule(launch)
-    for _ in range(3 if args.cuda_graph else 1):  # the second records the graph
-        time_updates(0)
-    return products.gflop
+        agent, data, _ = launch.args
+        launch = functools.partial(uwac.as_cuda_graph(launch.func, agent, data), 1)
+    for _ in range(4):  # records the graph
+        launch()
+    return operations.gflop, operations.kernels
 
 
 def time_updates(seconds: float) -> tuple[float, float]:
@@ -151,6 +162,8 @@ def time_updates(seconds: float) -> tuple[float, float]:
     while count == 0 or time.perf_counter() - began < seconds:
         launch()
         count += 1
+        if uwac.DEVICE == "cuda" and count % 20 == 0:
+            torch.cuda.synchronize()  # or launches would pile up beyond the time
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
     if uwac.DEVICE == "cuda":
         torch.cuda.synchronize()
@@ -161,7 +174,8 @@ def time_updates(seconds: float) -> tuple[float, float]:
 def d3rlpy_timer(args: Args):
     """`time_updates` of d3rlpy's BEAR, in its virtual environment (it pins another gymnasium)."""
     program = Path(__file__).with_name("d3rlpy_bear.py")
-    command = [args.d3rlpy / "bin/python", program, args.threads, *TASKS["door-human"]]
+    sizes = TASKS["door-human"]
+    command = [args.d3rlpy, program, args.threads, *sizes, int(args.cuda_graph)]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     process = subprocess.Popen([str(word) for word in command], **pipes)
 
@@ -183,13 +197,17 @@ def product_rate() -> float:
 def measure(group: str, args: Args, about: dict) -> list[dict]:
     """A row for each case: its sizes, `about`, and of each round ms of an update and its floor."""
     rows, timers = [], []
-    for case in cases_of(group):  # a process ends with its timer
-        process = ProcessPoolExecutor(1, get_context("spawn"))
-        gflop = process.submit(start, case, args).result()
-        rows.append({"group": group, **case, **about, "gflop": gflop, "ms": [], "floor_ms": []})
+    cases = cases_of(group)
+    processes = [ProcessPoolExecutor(1, get_context("spawn")) for _ in cases]
+    started = [process.submit(start, case, args) for process, case in zip(processes, cases)]
+    for case, process, future in zip(cases, processes, started):  # a process ends with its timer
+        gflop, kernels = future.result()
+        counts = {"gflop": gflop, "kernels": kernels}
+        rows.append({"group": group, **case, **about, **counts, "ms": [], "floor_ms": []})
         timers.append(lambda s, process=process: process.submit(time_updates, s).result())
     if args.d3rlpy and group == "door-human":
-        rows.append(rows[0] | {"version": "d3rlpy's BEAR", "ms": [], "floor_ms": []})
+        version = f"d3rlpy's BEAR{', compile_graph' if args.cuda_graph else ''}"
+        rows.append(rows[0] | {"version": version, "kernels": None, "ms": [], "floor_ms": []})
         timers.append(d3rlpy_timer(args))
     for i in range(args.rounds):
         rate = product_rate()
@@ -212,11 +230,12 @@ def ratio(row: dict, times: list[float]) -> str:
 
 def table(rows: list[dict]) -> str:
     """Markdown: a line for each row; the last columns compare with the group's first rows."""
-    head = ["version", *SIZES, "peak_mb", "ms", "over its floor", "over BEAR", "over UWAC analytic"]
+    head = ["version", *SIZES, "peak_mb", "kernels"]
+    head += ["ms", "over its floor", "over BEAR", "over UWAC analytic"]
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     for row in rows:
         first, second, *_ = [other["ms"] for other in rows if other["group"] == row["group"]]
-        cells = [str(row[name]) for name in head[:6]]
+        cells = [str(row[name]) for name in head[:7]]
         others = [1] * len(first), row["floor_ms"], first, second
         cells += [ratio(row, times) for times in others]
         lines.append("| " + " | ".join(cells) + " |")

@@ -1,8 +1,11 @@
-"""An update must not wait for the host, and a CUDA graph can hold it."""
+"""An update does not wait for the host, and launches few kernels; a CUDA graph can hold it."""
 
 import functools
+import math
 
+import gpu
 import pytest
+import speed
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -12,15 +15,15 @@ import uwac
 VERSIONS = [(bear, {}), (uwac, {"variance": "analytic"}), (uwac, {"variance": "mc", "passes": 5})]
 each_version = pytest.mark.parametrize("script, changes", VERSIONS, ids=["bear", "analytic", "mc"])
 on_a_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-SHAPES = (39,), (28,), (), (39,), ()  # of door's obs, action, reward, next_obs, done
+SHAPES = (39,), (28,), (), (39,), ()  # door's obs, action, reward, next_obs, done
 
 
-def make_update(script, changes: dict, device: str):
+def make_update(script, changes: dict, device: str = "cpu"):
     """An update as a function of the step, which has made the optimizers' state."""
     args = script.Args(**{"batch_size": 8, "warmup_steps": 2} | changes)
     agent = script.Agent(args, 39, 28).to(device)
     data = [torch.rand(500, *shape, device=device) for shape in SHAPES]
-    update = functools.partial(script.update, agent, data, args=args)
+    update = functools.partial(script.update, agent, data)
     update(torch.ones((), device=device))
     return update
 
@@ -38,11 +41,33 @@ class NoWaiting(TorchDispatchMode):
 def test_update_talks_to_no_other_device(script, changes, monkeypatch):
     """Nothing is read back, and nothing is made elsewhere than where the data are: "meta" tensors
     hold no numbers, so that an operation on one of them and one of ours fails."""
-    update = make_update(script, changes, "cpu")
+    update = make_update(script, changes)
     step = torch.tensor(3)
     monkeypatch.setattr(torch.Tensor, "is_cuda", True)
     with NoWaiting(), torch.device("meta"):
         update(step)
+
+
+@pytest.mark.parametrize("script, changes, most", [
+    (bear, {}, 360),
+    (uwac, {"variance": "analytic"}, 610),
+    (uwac, {"variance": "mc"}, 560),
+    (uwac, {"variance": "mc", "num_seeds": 5, "passes": 1000}, 570),
+])  # fmt: skip
+def test_passes_and_seeds_are_no_kernels_of_their_own(script, changes, most):
+    """What a GPU would launch, counted without one."""
+    update = make_update(script, changes)
+    operations = speed.count_operations(functools.partial(update, torch.tensor(3)))
+    assert most / 2 < operations.kernels <= most
+
+
+def test_graphs_agree_unless_a_number_differs_or_is_none():
+    eager = [{"step": 1, "mmd": [1.0, -2.0], "score": [0.0]}, {"step": 2, "mmd": [-4.0, 0.0]}]
+    graph = [{"step": 1, "mmd": [1.0, -2.0], "score": [9.0]}, {"step": 2, "mmd": [-3.0, 0.0]}]
+    assert gpu.differences(eager, graph) == {"mmd": 0.25}
+    assert gpu.agree({"a": {"mmd": 0.009}, "b": {"mmd": 0.0}})
+    assert not gpu.agree({"a": {"mmd": 0.0, "alpha": 0.011}})
+    assert not gpu.agree({"a": {"mmd": math.nan}, "b": {"mmd": 0.0}})
 
 
 @on_a_gpu
@@ -58,9 +83,24 @@ def test_update_never_waits_for_the_gpu(script, changes):
 
 
 @on_a_gpu
+@each_version
+def test_a_graph_gives_the_eager_numbers(script, changes):
+    found = []
+    for graph in (False, True):
+        torch.manual_seed(0)
+        update = make_update(script, changes, "cuda")
+        launch = uwac.as_cuda_graph(script.update, *update.args) if graph else update
+        steps = [torch.full((), step, device="cuda") for step in range(2, 12)]
+        metrics = [launch(i if graph else step) for i, step in enumerate(steps, 2)][-1]
+        found.append({name: value.clone() for name, value in metrics.items()})
+    for name, value in found[0].items():
+        torch.testing.assert_close(found[1][name], value, rtol=1e-4, atol=1e-6, msg=name)
+
+
+@on_a_gpu
 def test_devices_agree_on_the_variance(monkeypatch):
     critic, obs, action = uwac.Critic(2, 39, 28), torch.rand(2, 8, 39), torch.rand(2, 8, 28)
-    draws = torch.rand(20, 2, 4, 256)
+    draws = torch.rand(2, 20, 2, 2, 256)
     monkeypatch.setattr(torch, "rand", lambda *shape, device: draws.view(shape).to(device))
     cpu = uwac.mc_dropout_variance(critic, obs, action, 0.1, 20)
     gpu = uwac.mc_dropout_variance(critic.cuda(), obs.cuda(), action.cuda(), 0.1, 20)

@@ -1,7 +1,6 @@
 """benchmark/variance.py: which critics it compares, at which actions, against which truth."""
 
 import json
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest

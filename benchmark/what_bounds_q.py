@@ -1,0 +1,64 @@
+"""Which part of UWAC's weights bounds Q? UWAC and BEAR with one thing changed.
+
+    python benchmark/what_bounds_q.py --control constant --env-id door-demo --variance analytic
+
+UWAC's weight w is large where Var[Q] is small. Each control takes something from that:
+shuffled: a state gets the weight of another state of its mini-batch.
+constant: every state gets the mean weight of its mini-batch.
+critic-only, actor-only: w in one of the two losses, 1 in the other.
+scaled-q: BEAR whose actor divides Q by its mean |Q|, times 2.5 (Fujimoto and Gu, 2021; TD3+BC).
+fixed-w: BEAR whose actor has 0.01 Q.
+The last two need `--weighting none --dropout 0`, and the arguments are uwac.py's.
+"""
+
+from typing import Literal
+
+import torch
+from lib.arguments import train_by_command_line
+from pydantic.dataclasses import dataclass
+from torch import Tensor
+
+import uwac
+
+ALL = ("shuffled", "constant", "critic-only", "actor-only", "scaled-q", "fixed-w")
+
+
+@dataclass(config={"allow_inf_nan": False})
+class Args(uwac.Args):
+    control: Literal[ALL] = "constant"  # what is done to the weights
+
+
+class Agent(uwac.Agent):
+    algorithm = "what_bounds_q"
+    args_type = Args
+    weight = staticmethod(lambda variance, args: variance)  # `uncertainty` gives the weight itself
+
+    @torch.no_grad()
+    def uncertainty(self, critic: uwac.Critic, obs: Tensor, action: Tensor) -> Tensor:
+        """The control's weight, also where `update` logs a variance: obs (B, D), action (B, A) ->
+        (B,). The target critic asks for the critics' loss, the critic for the actor's."""
+        control = self.args.control
+        in_critic_loss = critic is self.target_critic
+        one = torch.ones(action.shape[:-1], device=action.device)
+        if control in ("scaled-q", "fixed-w"):
+            if in_critic_loss:
+                return one
+            if control == "fixed-w":
+                return 0.01 * one
+            q = critic(obs, action).amin(0)  # (B,)
+            return 2.5 * one / q.abs().mean(-1, keepdim=True)
+        if control == ("actor-only" if in_critic_loss else "critic-only"):
+            return one
+        weight = uwac.uncertainty_weight(super().uncertainty(critic, obs, action), self.args)
+        if control == "constant":
+            return weight.mean(-1, keepdim=True) * one
+        if control == "shuffled":
+            order = torch.rand(weight.shape[-1], device=weight.device).argsort()
+            return weight[..., order]
+        return weight
+
+
+update = uwac.update
+
+if __name__ == "__main__":
+    train_by_command_line(Agent, update, __doc__)
