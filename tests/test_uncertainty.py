@@ -45,7 +45,6 @@ def test_a_gpu_takes_passes_in_pieces_of_at_most_1_gb(monkeypatch):
         found = uwac.mc_dropout_variance(critic, *pairs, 0.1, 100)
     assert found.shape == (2, 20, 4096)
     assert 2**27 < max(largest) <= 2**28
-    assert sum(largest[1:]) == 100 * largest[0]
 
 
 @pytest.mark.parametrize("p", [0.1, 0.5])
