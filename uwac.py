@@ -74,7 +74,7 @@ class Args:
     variance: Literal["mc", "analytic"] = "mc"  # Var[Q] by sampling (Algorithm 1) or in closed form
     passes: Annotated[int, Field(ge=2)] = 100  # dropout passes of "mc", T (paper, Algorithm 1)
     weighting: Literal["variance", "std", "exp", "none"] = "variance"  # see uncertainty_weight
-    weight_clip: PositiveFloat = 1.5  # upper limit of the weight (paper, 5.5; to its letter 1.5 * beta)
+    weight_clip: PositiveFloat = 1.5  # upper limit of the weight (paper, 5.5: 1.5, or 1.5 * beta)
     spectral_norm: Literal["auto", True, False] = "auto"  # critics; auto: on for Adroit (paper)
     # BEAR
     batch_size: PositiveInt = 256  # transitions per update, B (BEAR)
@@ -482,8 +482,6 @@ def evaluate(agent: Agent, envs: gym.vector.VectorEnv, seed: list[int], num: int
             obs, reward, terminated, truncated, _ = envs.step(action.reshape(len(obs), -1))
             returns += reward * running  # finished environments are already in another episode
             running &= ~(terminated | truncated)
-    if not np.isfinite(returns).all():
-        raise FloatingPointError(f"an episode's return is not finite: {returns}")
     return returns.reshape(S, -1)
 
 
@@ -619,9 +617,8 @@ def train(run: Path, agent: Agent, data: list[Tensor], envs, result: dict, updat
     launch = as_function(update, agent, data)
     steps = range(start + 1, args.total_steps + 1)
     with SummaryWriter(run, purge_step=start + 1) as writer:
-        if not history:
-            save(run, agent, result)
-            writer.add_text("arguments", json.dumps(result["args"], indent=4))
+        save(run, agent, result)
+        writer.add_text("arguments", json.dumps(result["args"], indent=4), start)
         bar = tqdm(steps, initial=start, total=args.total_steps, unit=" updates", mininterval=10)
         for step in bar:
             metrics = launch(step)
@@ -637,6 +634,8 @@ def train(run: Path, agent: Agent, data: list[Tensor], envs, result: dict, updat
                 torch.set_float32_matmul_precision("highest")  # scores in full precision
                 returns = evaluate(agent, envs, [args.seed, step], args.eval_candidates)
                 returns_sample = evaluate(agent, envs, [args.seed, step], 1)
+                if not np.isfinite([returns, returns_sample]).all():
+                    raise FloatingPointError(f"diverged at update {step}: a return is not finite")
                 torch.set_float32_matmul_precision(args.matmul_precision)
                 metrics["score"] = d4rl.normalized_score(args.env_id, returns).mean(1)
                 metrics["score_sample"] = d4rl.normalized_score(args.env_id, returns_sample).mean(1)

@@ -74,8 +74,8 @@ def draws_of(recordings: list[dict], u: int) -> dict[torch.Size, list[Tensor]]:
     if "mask_critic" in recordings[0]:  # a mask's 0 is below p, and its 1 is not
         for layer in range(2):  # the critics' regression: (2, S, B, H)
             add("mask_critic", 2, lambda x, layer=layer: x[:, layer].float())
-        for name in ("mask_target", "mask_policy"):  # the variances: (T, 2 layers, 2SB, H)
-            add(name, 2, lambda x: x.permute(4, 1, 0, 2, 3, 5).flatten(2, 4).float())
+        for name in ("mask_target", "mask_policy"):  # the variances: (2 layers, T, 2, SB, H)
+            add(name, 2, lambda x: x.permute(1, 4, 0, 2, 3, 5).flatten(3, 4).float())
     return draws
 
 
@@ -136,7 +136,7 @@ def compare(script, *paths: Path, **changes) -> dict:
     for u in range(settings["updates"]):
         rows = mock.patch.object(uwac, "mc_dropout_variance", row_by_row)
         with rows, replaying(draws_of(recordings, u)):
-            history.append(script.update(agent, data, u + 1, agent.args))
+            history.append(script.update(agent, data, u + 1))
 
     differences = {}
     for name in history[0]:

@@ -4,6 +4,7 @@ import hashlib
 import json
 import multiprocessing
 import os
+import resource
 import signal
 import sys
 from pathlib import Path
@@ -28,7 +29,6 @@ def left(run):
     result = json.loads(Path(run, "result.json").read_text())
     checkpoint = torch.load(Path(run, "checkpoint.pt"), weights_only=True)
     for part in (result, checkpoint):
-        del part["args"]["run_dir"], part["args"]["resume"]
         for row in part["history"]:
             del row["seconds"]
 
@@ -52,7 +52,7 @@ def test_a_run_stopped_by_ctrl_c_goes_on(script, monkeypatch, capsys):
     assert command_line(script, words(script), monkeypatch) == 1
     shown = capsys.readouterr()
     assert "results in run: --resume run goes on from its last evaluation\n" in shown.out
-    assert shown.err.splitlines()[-1] == "stopped"
+    assert shown.err.splitlines()[-1] == "stopped: --resume run goes on from update 3"
     assert [row["step"] for row in script.load_checkpoint(RUN)[1]["history"]] == [3]
     assert command_line(script, "--resume run", monkeypatch) == 0
     assert left(RUN) == expected
@@ -68,10 +68,8 @@ def die_in(owner, method, count):
         calls.append(content)
         if len(calls) < count:
             return whole(self, content, *rest, **settings)
-        if method == "write_text":
+        if method == "write_bytes":
             whole(self, content[: len(content) // 2])
-        if method == "save":
-            content.write(b"half of it")
         os.kill(os.getpid(), signal.SIGKILL)
 
     setattr(owner, method, half)
@@ -94,10 +92,10 @@ def go(script, place=None):
 
 
 def test_a_run_killed_again_and_again_goes_on(script):
-    """In its fourth update, then in the second evaluation, and then half through writing
-    checkpoint.pt and result.json. The log in TensorBoard is that of one run, too."""
+    """In its fourth update, then in the second evaluation, then half through writing checkpoint.pt,
+    and before it has its name. The log in TensorBoard is that of one run, too."""
     expected = undisturbed(script)
-    files = [(torch, "save", 1), (Path, "write_text", 1)]
+    files = [(Path, "write_bytes", 1), (Path, "replace", 1)]
     for place in [(script.Agent, "minimize", 14), (SyncVectorEnv, "step", 3), *files]:
         assert go(script, place) == -signal.SIGKILL
         assert [row["step"] for row in script.load_checkpoint(RUN)[1]["history"]] == [3]
@@ -117,15 +115,14 @@ def test_what_may_change():
     longer = uwac.main(resumed(uwac, total_steps=6))["history"]
     assert left(RUN) == expected
     assert 1000 < longer[1]["seconds"] < 1100
-    before = CHECKPOINT.read_bytes()
     assert uwac.main(resumed(uwac))["history"] == longer
-    assert CHECKPOINT.read_bytes() == before
+    assert left(RUN) == expected
     Path("points.hdf5").rename("moved.hdf5")
     Point.steps = 0
     changes = {"total_steps": 7, "eval_episodes": 3, "dataset_path": "moved.hdf5"}
     result = uwac.main(resumed(uwac, **changes))
     assert (Point.steps, result["data"]["path"]) == (30, "moved.hdf5")
-    assert result["args"] == short(uwac, resume="run", **changes).resolved()
+    assert (result["args"]["total_steps"], result["args"]["dataset_path"]) == (7, "moved.hdf5")
 
 
 def test_what_may_not_change(refused):
@@ -135,29 +132,42 @@ def test_what_may_not_change(refused):
     Path("other.hdf5").write_bytes(Path("points.hdf5").read_bytes())
     with h5py.File("other.hdf5", "a") as file:
         file["rewards"][0] += 1
-    wrong = {"--gamma 0.9": "gamma is 0.99 and stays so", "--seed 0": "seed is 3 and stays so"}
-    wrong |= {"--variance mc": "variance is ", "--mmd-kernel laplacian": "mmd_kernel is gaussian"}
-    wrong |= {"--dataset-path other.hdf5": "data is ", "--total-steps 2": "run has 3 already"}
+    wrong = {"--gamma 0.9": "gamma was 0.99 and cannot change", "--seed 0": "seed was 3 and "}
+    wrong |= {"--variance mc": "variance was ", "--mmd-kernel laplacian": "mmd_kernel was gaussian"}
+    wrong |= {"--dataset-path other.hdf5": "data was ", "--total-steps 2": "run has 3 already"}
+    wrong |= {"--run-dir other": "--run-dir other: a resumed run stays in run"}
     for option, problem in wrong.items():
         assert problem in refused(f"--resume run --total-steps 6 {option}")
     with FileLock(RUN / "in-use.lock"):
         assert "run/in-use.lock" in refused("--resume run --total-steps 6")
     assert {path: path.read_bytes() for path in RUN.iterdir()} == before
     torch.save(torch.load(CHECKPOINT, weights_only=True) | {"device": "cuda"}, CHECKPOINT)
-    assert "device is cuda and stays so" in refused("--resume run --total-steps 6")
+    assert "device was cuda and cannot change" in refused("--resume run --total-steps 6")
 
 
-@pytest.mark.parametrize("name, evaluations", [("result.tmp", 1), ("checkpoint.tmp", 2)])
-def test_a_full_disk(name, evaluations, monkeypatch, capsys):
-    """In the second evaluation: exit code 1, one message, and the first checkpoint is whole."""
+def test_a_full_disk(monkeypatch, capsys):
+    """A file takes half of a checkpoint in the second evaluation: exit code 1, one line, and the
+    first checkpoint is whole."""
     expected = undisturbed(uwac)
-    Point.at_step = {13: lambda: (RUN / name).symlink_to("/dev/full")}
-    assert command_line(uwac, words(uwac), monkeypatch) == 1
-    error = capsys.readouterr().err
-    assert error.endswith("error: [Errno 28] No space left on device\n")
-    assert len(json.loads((RUN / "result.json").read_text())["history"]) == evaluations
-    (RUN / name).unlink()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    half = Path("undisturbed/checkpoint.pt").stat().st_size // 2
+    Point.at_step = {13: lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (half, hard))}
+    try:
+        assert command_line(uwac, words(uwac), monkeypatch) == 1
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert capsys.readouterr().err.endswith("error: [Errno 27] File too large\n")
+    assert len(json.loads((RUN / "result.json").read_text())["history"]) == 1
     uwac.main(resumed(uwac))
+    assert left(RUN) == expected
+
+
+def test_a_result_that_is_older_than_its_checkpoint():
+    """Killed between both at the end: going on writes it."""
+    expected = undisturbed(uwac)
+    assert go(uwac, (Path, "replace", 6)) == -signal.SIGKILL
+    assert len(json.loads((RUN / "result.json").read_text())["history"]) == 1
+    assert go(uwac) == 0
     assert left(RUN) == expected
 
 
@@ -182,7 +192,9 @@ def test_a_damaged_or_malicious_checkpoint(refused):
         elif what is not None:
             torch.save(what, CHECKPOINT)
         error = refused("--resume run --total-steps 2")
-        assert error.startswith("error: run/checkpoint.pt: no checkpoint of this script"), what
+        assert error.startswith(
+            "error: run/checkpoint.pt: no checkpoint of this version's uwac ("
+        ), what
     assert "size mismatch for actor.layers.0.weight" in error  # the whole reason
     assert not Path("executed").exists()
     torch.save(Code(), CHECKPOINT)
@@ -194,4 +206,6 @@ def test_a_damaged_or_malicious_checkpoint(refused):
 def test_a_run_of_the_other_script(script, other, refused):
     script.main(short(script, total_steps=1))
     error = refused("--resume run", other)
-    assert error.startswith("error: run/checkpoint.pt: no checkpoint of this script")
+    name, its = other.Agent.algorithm, script.Agent.algorithm
+    assert error.startswith(f"error: run/checkpoint.pt: no checkpoint of this version's {name} (")
+    assert error.endswith(f"(it is a run of {its})")

@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-import bear
 import uwac
 
 
@@ -67,24 +66,27 @@ def test_mmd(kernel, power):
     assert x.grad.isfinite().all()
 
 
-def test_act_takes_many_observations_in_pieces(script, monkeypatch):
-    """Of one state, of states that all seeds share, and of each seed's own."""
+def test_act_takes_one_state_shared_states_and_each_seeds_own(script):
     agent = script.Agent(script.Args("Own-v0", num_seeds=2), 5, 2)
     agent.actor.layers[2].weight.data *= 1000
-    obs = np.random.default_rng(0).normal(size=(2, 2000, 5)).astype(np.float32)
+    obs = np.random.default_rng(0).normal(size=(2, 20, 5)).astype(np.float32)
     mean, _ = agent.actor(torch.as_tensor(obs))
     expected = mean.tanh().numpy(force=True)
     assert (np.ptp(expected, axis=(0, 1)) > 0.5).all()
     for given, wanted in ((obs, expected), (obs[0, 7], expected[:, 7]), (obs[0], expected)):
         found = agent.act(given, deterministic=True)
         np.testing.assert_allclose(found[0], wanted[0], atol=1e-6)
-        assert found.shape == wanted.shape
-    rows, whole = [], agent.critic.forward
-    monkeypatch.setattr(agent.critic, "forward", lambda o, a: rows.append(len(o[0])) or whole(o, a))
-    assert agent.act(obs, num=4).shape == (2, 2000, 2)
-    assert sum(rows) == 2000 and max(rows) < 1000
-    with pytest.raises(ValueError, match="^observations have 4 numbers, not 5"):
-        agent.act(obs[..., 1:])
+        assert found.shape == wanted.shape == agent.act(given, num=3).shape
+    for wrong in (
+        obs[..., 1:],
+        obs[..., :1],
+        obs[:1],
+        np.concatenate([obs, obs]),
+        obs[None],
+        obs[0, 0, 0],
+    ):
+        with pytest.raises(ValueError, match="^observations .* are not "):
+            agent.act(wrong)
 
 
 def transitions():
@@ -95,7 +97,7 @@ def transitions():
 
 
 def small(script, **changes):
-    """Arguments and an agent, whose Q enters the actor's loss at once. Its actor and critics have
+    """An agent, whose Q enters the actor's loss at once. Its actor and critics have
     larger weights than at the start, its target critics others than its critics."""
     settings = {"batch_size": 6, "num_candidates": 4, "num_mmd_samples": 3, "warmup_steps": 0}
     settings |= {"variance": "analytic"} if script is uwac else {}
@@ -105,16 +107,16 @@ def small(script, **changes):
     for network in (agent.actor, agent.target_actor, agent.critic, agent.target_critic):
         for parameter in network.parameters():
             parameter.data += 0.05 * torch.randn_like(parameter)
-    return args, agent
+    return agent
 
 
 def test_each_learning_rate_moves_its_own_network_alone(script):
     """By Adam's first step, which is the learning rate."""
     networks = {"actor_lr": "actor", "critic_lr": "critic", "vae_lr": "vae", "dual_lr": "log_alpha"}
     for rate, network in networks.items():
-        args, agent = small(script, tau=0.0, **(dict.fromkeys(networks, 0.0) | {rate: 0.01}))
+        agent = small(script, tau=0.0, **(dict.fromkeys(networks, 0.0) | {rate: 0.01}))
         before = copy.deepcopy(dict(agent.named_parameters()))
-        script.update(agent, transitions(), 1, args)
+        script.update(agent, transitions(), 1)
         for name, parameter in agent.named_parameters():
             distance = (parameter - before[name]).abs().max().item()
             expected = 0.01 if name.split(".")[0] == network else 0
@@ -122,9 +124,9 @@ def test_each_learning_rate_moves_its_own_network_alone(script):
 
 
 def test_all_targets_follow(script):
-    args, agent = small(script, tau=0.1)
+    agent = small(script, tau=0.1)
     before = copy.deepcopy(dict(agent.named_parameters()))
-    script.update(agent, transitions(), 1, args)
+    script.update(agent, transitions(), 1)
     after = dict(agent.named_parameters())
     for name, old in before.items():
         if name.startswith("target_"):
@@ -136,37 +138,25 @@ def test_all_targets_follow(script):
 @pytest.mark.parametrize("threshold, sign, limit", [(0.0, 1, 10), (1e3, -1, -5)])
 def test_log_alpha_stays_from_minus_5_to_10(script, threshold, sign, limit):
     """It grows where MMD is above its threshold; Adam's first step is the learning rate."""
-    args, agent = small(script, mmd_threshold=threshold, dual_lr=0.1)
+    agent = small(script, mmd_threshold=threshold, dual_lr=0.1)
     agent.log_alpha.data.fill_(limit - 0.15 * sign)
-    script.update(agent, transitions(), 1, args)
+    script.update(agent, transitions(), 1)
     assert agent.log_alpha.item() == pytest.approx(limit - 0.05 * sign, rel=1e-3)
-    script.update(agent, transitions(), 2, args)
+    script.update(agent, transitions(), 2)
     assert agent.log_alpha.item() == limit
 
 
 def test_the_candidate_of_the_largest_q1_acts(script, monkeypatch):
-    """In UWAC with the noise of stochastic passes (test_uncertainty.py) in Q1."""
+    """Without dropout in Q1."""
     agent = script.Agent(script.Args(num_seeds=2), obs_dim=5, action_dim=2)
     obs = torch.randn(2, 4, 5)
     candidates = torch.randn(2, 4, 30, 2)
     q = torch.randn(2, 2, 4, 30)
     asked = []
     monkeypatch.setattr(agent.actor, "sample", lambda obs, num: candidates[:, :, :num])
-    owner, name = (agent.critic, "forward") if script is bear else (agent, "q_values")
-    monkeypatch.setattr(owner, name, lambda *args, **noise: asked.append((args, noise)) or q)
+    monkeypatch.setattr(agent.critic, "forward", lambda *pairs: asked.append(pairs) or q)
     action = torch.tensor(agent.act(obs.numpy(), 30))
     best = q[0].argmax(-1)[:, :, None, None]
     assert_close(action, candidates.tanh().take_along_dim(best, dim=2).squeeze(2))
-    (((*critic, of_obs, of_candidates), noise),) = asked
+    ((of_obs, of_candidates),) = asked
     assert torch.equal(of_obs, obs) and torch.equal(of_candidates, candidates.tanh())
-    assert script is bear or (critic, noise) == ([agent.critic], {"noise": True})
-
-
-@pytest.mark.parametrize("noise", [True, False])
-def test_q_noise_is_in_targets_and_in_the_actors_loss(noise, monkeypatch):
-    args, agent = small(uwac, q_noise=noise)
-    q_values, asked = agent.q_values, []
-    monkeypatch.setattr(agent, "q_values", lambda *words: asked.append(words) or q_values(*words))
-    uwac.update(agent, transitions(), 1, args)
-    expected = [(agent.target_critic, noise), (agent.critic, noise)]
-    assert [(critic, noise) for critic, _, _, noise in asked] == expected
