@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import matplotlib
+import numpy as np
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -22,11 +23,48 @@ def new_figure(width: float, height: float) -> Figure:
     return Figure(figsize=(width, height), layout="constrained")
 
 
-def mark(axes: Axes, value: float, name: str) -> None:
-    """A dotted line at `value`, with its name to the right of the axes, where no data lie."""
-    axes.axhline(value, color="0.3", linestyle=":", linewidth=1)
-    place = {"ha": "left", "va": "center", "transform": axes.get_yaxis_transform()}
-    axes.text(1.01, value, name, fontsize=8, **place)
+def columns(panels: int) -> int:
+    """How many panels stand in a row, so that as little as possible is left blank."""
+    return 2 if panels in (2, 4) else min(panels, 3)
+
+
+def label_lines(axes: Axes, values: dict[str, float], **settings) -> None:
+    """Names to the right of the axes, each at its value, or as near as the others leave room. The
+    axes' limits must be final."""
+    to_axes = axes.transData + axes.transAxes.inverted()
+    names = sorted(values, key=values.get)
+    heights = [to_axes.transform((axes.get_xlim()[0], values[name]))[1] for name in names]
+    room = 0.05
+    for i in range(1, len(names)):
+        heights[i] = max(heights[i], heights[i - 1] + room)
+    highest = max(1.0, room * (len(names) - 1))
+    for i in reversed(range(len(names))):
+        heights[i] = min(heights[i], highest)
+        highest = heights[i] - room
+    settings = {"fontsize": 8, "va": "center", "transform": axes.transAxes} | settings
+    for name, height in zip(names, heights):
+        axes.text(1.01, height, name, **settings)
+
+
+def mark(axes: Axes, values: dict[str, float]) -> None:
+    """A dotted line at each value, with its name. Where a value is so far from the data that it
+    would flatten them, there is an arrow in place of the line."""
+    low, high = axes.get_ylim()
+    span = high - low if axes.get_yscale() == "linear" else 0
+    near = [value for value in values.values() if low - span <= value <= high + span]
+    margin = 0.05 * span if near else 0
+    axes.set_ylim(min([low, *(value - margin for value in near)]),
+                  max([high, *(value + margin for value in near)]))  # fmt: skip
+    low, high = axes.get_ylim()
+    names = {}
+    for name, value in values.items():
+        if low <= value <= high:
+            axes.axhline(value, color="0.3", linestyle=":", linewidth=1)
+            names[name] = value
+        else:
+            arrow = "↑" if value > high else "↓"
+            names[f"{arrow} {name}: {value:.3g}"] = float(np.clip(value, low, high))
+    label_lines(axes, names)
 
 
 def shade_warmup(axes: Axes, updates: int) -> None:

@@ -33,12 +33,12 @@ METHODS = {
     # Not in the paper: do the weights keep Q bounded without the norm that Adroit has?
     "uwac-no-sn": Method(
         "uwac.py --spectral-norm False --variance analytic",
-        "UWAC without SN",
+        "UWAC (analytic) without SN",
         "#8B1A1A",
     ),
     # The authors' configuration: docs/fidelity.md.
     "uwac-code": Method("benchmark/uwac_code.py", "UWAC (authors' code)", "#E69F00"),
-    "uwac-std": Method("uwac.py --weighting std", "UWAC (weights by std)", "#56B4E9"),
+    "uwac-std": Method("uwac.py --weighting std", "UWAC (std)", "#56B4E9"),
     "uwac-ensemble": Method(
         "benchmark/ensembles.py --members ensemble", "UWAC (ensemble)", "#7F5FBF"
     ),
