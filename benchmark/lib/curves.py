@@ -40,14 +40,14 @@ def references(run: pd.Series, metric: str) -> dict[str, float]:
 
 
 def colours_of(names: list[str]) -> dict[str, tuple | str]:
-    """A method keeps its colour unless several lines are of it, with other arguments."""
+    """A method's own colour for its line with the fewest arguments, and others for its others."""
     own = {method.name: method.colour for method in METHODS.values()}
+    spare = iter(sns.color_palette("tab10", len(names)))
     found = {}
-    for name, spare in zip(names, sns.color_palette("tab10", len(names))):
-        base = max((one for one in own if name.startswith(one)), key=len, default="")
-        lines = sum(other.startswith(base) for other in names)
-        found[name] = own[base] if base and lines == 1 else own.get(name, spare)
-    return found
+    for name in sorted(names, key=lambda name: name.count(",")):
+        method = max((one for one in own if name.startswith(one)), key=len, default=None)
+        found[name] = own.pop(method) if method else next(spare)
+    return {name: found[name] for name in names}
 
 
 def draw_lines(rows: pd.DataFrame, x: str, y: str, hue: str, col: str, **settings) -> sns.FacetGrid:
@@ -63,7 +63,7 @@ def draw_lines(rows: pd.DataFrame, x: str, y: str, hue: str, col: str, **setting
         kind="line",
         markers=True,
         height=4,
-        aspect=1.2,
+        aspect=1.1,
         **settings,
     )
 

@@ -28,22 +28,22 @@ def columns(panels: int) -> int:
     return 2 if panels in (2, 4) else min(panels, 3)
 
 
-def label_lines(axes: Axes, values: dict[str, float], **settings) -> None:
+def label_lines(axes: Axes, values: dict[str, float], colours: dict[str, str]) -> None:
     """Names to the right of the axes, each at its value, or as near as the others leave room. The
     axes' limits must be final."""
     to_axes = axes.transData + axes.transAxes.inverted()
     names = sorted(values, key=values.get)
     heights = [to_axes.transform((axes.get_xlim()[0], values[name]))[1] for name in names]
-    room = 0.05
+    room = 0.065
     for i in range(1, len(names)):
         heights[i] = max(heights[i], heights[i - 1] + room)
     highest = max(1.0, room * (len(names) - 1))
     for i in reversed(range(len(names))):
         heights[i] = min(heights[i], highest)
         highest = heights[i] - room
-    settings = {"fontsize": 8, "va": "center", "transform": axes.transAxes} | settings
     for name, height in zip(names, heights):
-        axes.text(1.01, height, name, **settings)
+        style = {"fontsize": 8, "va": "center", "color": colours.get(name, "black")}
+        axes.text(1.01, height, name, transform=axes.transAxes, **style)
 
 
 def mark(axes: Axes, values: dict[str, float]) -> None:
@@ -53,8 +53,9 @@ def mark(axes: Axes, values: dict[str, float]) -> None:
     span = high - low if axes.get_yscale() == "linear" else 0
     near = [value for value in values.values() if low - span <= value <= high + span]
     margin = 0.05 * span if near else 0
-    axes.set_ylim(min([low, *(value - margin for value in near)]),
-                  max([high, *(value + margin for value in near)]))  # fmt: skip
+    lowest = min([low, *(value - margin for value in near)])
+    highest = max([high, *(value + margin for value in near)])
+    axes.set_ylim(lowest, highest)
     low, high = axes.get_ylim()
     names = {}
     for name, value in values.items():
@@ -64,13 +65,14 @@ def mark(axes: Axes, values: dict[str, float]) -> None:
         else:
             arrow = "↑" if value > high else "↓"
             names[f"{arrow} {name}: {value:.3g}"] = float(np.clip(value, low, high))
-    label_lines(axes, names)
+    label_lines(axes, names, {})
 
 
 def shade_warmup(axes: Axes, updates: int) -> None:
-    """Grey, as far as the actor learns from MMD alone; its name stands above the axes."""
+    """Grey, as far as the actor learns from MMD alone."""
     axes.axvspan(0, updates, color="0.93", zorder=0)
-    axes.text(0, 1.01, "warm-up", transform=axes.get_xaxis_transform(), va="bottom", fontsize=8)
+    place = {"transform": axes.get_xaxis_transform(), "va": "top", "fontsize": 8}
+    axes.text(0, 0.99, " warm-up", color="0.4", **place)
 
 
 def save(figure: Figure, path: Path) -> None:

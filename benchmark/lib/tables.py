@@ -26,7 +26,8 @@ CAPTIONS = {
 last evaluation where fewer than ten lie after it ("evaluations" says 10 or 1): so in every table.
 "score" is of the best of N actions, "sample" of one sample of the actor; both are returns outside
 D4RL's tasks. Errors are standard errors over seeds. Q target, MMD, weight (the critic's) and AUROC
-are the last. Hours of wall time are a seed's. "–": not measured, or with dropout noise.""",
+are the last. Hours of wall time are a seed's. A mean is over the seeds that have the number. Best
+scores that were chosen with dropout noise are left out.""",
     "comparisons": """**Two methods at a time**, by one sample of the actor: the difference of their
 means over seeds, its standard error, and p of an exact permutation test: the share of all ways to
 deal the seeds to two methods that differ as much, in either direction. "least p" is the least that
