@@ -7,7 +7,7 @@
 Runs that differ in the seed alone are averaged. A row and a line name the arguments that are not
 the method's defaults, as in "UWAC, beta 2.5". Of a run and its copies at earlier updates the
 longest is shown. Policies that evaluate.py played (evaluation.json) have a table and a figure.
-A figure's axis is logarithmic where a metric grows 30-fold.
+A figure's axis is logarithmic where a metric of no score grows tenfold.
 """
 
 import hashlib
@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pandas as pd
 import tyro
+from evaluate import POLICIES
 from lib.curves import draw_curves, draw_policies
 from lib.files import errors_in_one_line, read_json, write_json
 from lib.runs import FIGURE, METHOD, SETTING, evaluations, played, read_all
@@ -48,6 +49,7 @@ def draw(runs: pd.DataFrame, found: pd.DataFrame, metrics: list[str], folder: Pa
     """A figure of metrics for each setting, and one of its policies; returns lines of Markdown."""
     cloned = vae_scores(played(runs, METHOD))
     scores = played(runs, [*FIGURE, "method"])
+    scores = scores[scores["policy"].isin([*POLICIES])]
     text = []
     for number, (setting, here) in enumerate(runs.groupby(FIGURE, sort=False), 1):
         run = here.iloc[0].copy()

@@ -89,7 +89,8 @@ def draw_curves(run: pd.Series, found: pd.DataFrame, metrics: list[str], path: P
     long = found.melt(["step", "method"], metrics, "metric", "value").dropna()
     colours = colours_of(list(long["method"].unique()))
     seeds = found.drop_duplicates(["method", "run", "agent"])["method"].value_counts()
-    labels = {name: f"{name} ({seeds[name]})" for name in colours}
+    several = seeds.max() > 1
+    labels = {name: f"{name} ({seeds[name]})" if several else name for name in colours}
     long["method"] = long["method"].map(labels)
     grid = draw_lines(
         long,
@@ -113,17 +114,16 @@ def draw_curves(run: pd.Series, found: pd.DataFrame, metrics: list[str], path: P
         if metric in ("score", "score_sample"):
             if high - low < 5:  # or noise would look like a difference
                 axes.set_ylim((low + high) / 2 - 3, (low + high) / 2 + 3)
-        elif high > (30 * low if low > 0 else 1000):  # or what explodes would hide all else
+        elif high > (10 * low if low > 0 else 1000):  # or what explodes would hide all else
             axes.set_yscale("log" if low > 0 else "symlog")
         mark(axes, references(run, metric))
-    several = "mean, and range over seeds, whose number is in brackets"
-    finish(grid, run, several if seeds.max() > 1 else "", path)
+    title = "mean, and range over seeds, whose number is in brackets" if several else ""
+    finish(grid, run, title, path)
 
 
-def draw_policies(run: pd.Series, played: pd.DataFrame, path: Path) -> None:
-    """A panel for each method, a line for each policy with a band of a standard error; `played`
-    are scores in the setting of `run`."""
-    rows = played[played["policy"].isin([*POLICIES])]
+def draw_policies(run: pd.Series, rows: pd.DataFrame, path: Path) -> None:
+    """A panel for each method, a line for each of POLICIES with a band of a standard error; `rows`
+    are of `played`, in the setting of `run`."""
     sizes = sorted(rows["N"].unique())
     order = dict.fromkeys(POLICIES[policy].format(N) for policy in POLICIES for N in sizes)
     order = [name for name in order if name in set(rows["who"])]

@@ -53,7 +53,7 @@ def usual_args(method: str, algorithm: str, env_id: str) -> dict:
     if script is None:
         script, words = SCRIPTS.get(algorithm, uwac), []
     args = tyro.cli(script.Args, args=[*words, "--env-id", env_id])
-    return args.resolved()
+    return vars(args.resolved())
 
 
 def method_of(result: dict) -> str:
