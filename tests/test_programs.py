@@ -80,7 +80,7 @@ def test_quick_start(tmp_path, monkeypatch):
     assert command_line(report, line, monkeypatch) == 0
     with open("runs/report/runs.csv") as file:
         found = {row["method"]: float(row["Q target"]) for row in csv.DictReader(file)}
-    expected = {"BEAR, batch size 8": "bear", "UWAC, spectral norm False, batch size 8": "uwac"}
+    expected = {"BEAR, batch size 8": "bear", "UWAC without SN, batch size 8": "uwac"}
     for method, name in expected.items():
         result = json.loads(Path(f"runs/{name}/result.json").read_text())
         expected[method] = result["history"][-1]["target_q"][0]

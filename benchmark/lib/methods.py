@@ -45,21 +45,35 @@ METHODS = {
     "uwac-rem": Method("benchmark/ensembles.py --members rem", "UWAC (REM)", "#8C6D31"),
     # Controls: what of the weights bounds Q?
     "uwac-shuffled": Method(
-        "benchmark/what_bounds_q.py --control shuffled", "w shuffled in the batch", "#1B9E77"
+        "benchmark/what_bounds_q.py --control shuffled --spectral-norm False --variance analytic",
+        "UWAC with w shuffled",
+        "#1B9E77",
     ),
     "uwac-constant": Method(
-        "benchmark/what_bounds_q.py --control constant", "w's batch mean", "#7570B3"
+        "benchmark/what_bounds_q.py --control constant --spectral-norm False --variance analytic",
+        "UWAC with w's batch mean",
+        "#7570B3",
     ),
     "uwac-critic-only": Method(
-        "benchmark/what_bounds_q.py --control critic-only", "w in the critics alone", "#E7298A"
+        "benchmark/what_bounds_q.py --control critic-only --spectral-norm False --variance analytic",
+        "UWAC with w in the critics alone",
+        "#E7298A",
     ),
     "uwac-actor-only": Method(
-        "benchmark/what_bounds_q.py --control actor-only", "w in the actor alone", "#66A61E"
+        "benchmark/what_bounds_q.py --control actor-only --spectral-norm False --variance analytic",
+        "UWAC with w in the actor alone",
+        "#66A61E",
     ),
     "bear-scaled-q": Method(
-        "benchmark/what_bounds_q.py --control scaled-q", "BEAR, Q over its mean", "#A6761D"
+        "benchmark/what_bounds_q.py --control scaled-q --weighting none --dropout 0"
+        " --spectral-norm False --variance analytic",
+        "BEAR with Q over its mean",
+        "#A6761D",
     ),
     "bear-fixed-w": Method(
-        "benchmark/what_bounds_q.py --control fixed-w", "BEAR, w 0.01 in the actor", "#666666"
+        "benchmark/what_bounds_q.py --control fixed-w --weighting none --dropout 0"
+        " --spectral-norm False --variance analytic",
+        "BEAR with w = 0.01 in the actor",
+        "#666666",
     ),
 }
