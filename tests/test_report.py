@@ -144,6 +144,7 @@ def test_what_differs_is_never_averaged(tmp_path):
         result(scores=[500.0], env_id="Pay-v5"),
     )
     rows = {float(row["score"]): row for row in table(args, "runs")}
+    assert {row["method"] for row in rows.values()} == {"BEAR"}
     assert sorted(rows) == [5, 30, 50, 60, 70, 75, 80, 85, 90, 95, 500]
     assert rows[70]["protocol"] == "200 updates, warm-up 100, matmul precision medium"
     assert rows[90]["data"] == "a.hdf5, 6,704 transitions, sha256 01234567"
@@ -316,13 +317,14 @@ def test_a_figure_has_panels_of_what_was_measured(tmp_path, drawn, capsys):
 def test_lines_of_comparison_do_not_flatten_the_data():
     axes = plt.figure().subplots()
     axes.set_ylim(0, 10)
-    figures.mark(axes, {"near": 15, "far": 90, "as near": 15.1, "below": -80})
+    figures.mark(axes, {"near": 15, "far": 90, "as near": 15.1, "below": -80, "lower": -90})
     low, high = axes.get_ylim()
     assert low == 0 and 15.1 < high < 17
     assert [line.get_ydata()[0] for line in axes.lines] == [15, 15.1]
     heights = {text.get_text(): text.get_position()[1] for text in axes.texts}
-    assert list(heights) == ["↓ below: -80", "near", "as near", "↑ far: 90"]
-    assert (np.diff(list(heights.values())) > 0.06).all() and max(heights.values()) <= 1
+    assert list(heights) == ["↓ below: -80", "↓ lower: -90", "near", "as near", "↑ far: 90"]
+    assert (np.diff(list(heights.values())) > 0.06).all()
+    assert min(heights.values()) >= 0 and max(heights.values()) <= 1
 
 
 def test_published_scores(tmp_path, monkeypatch):
