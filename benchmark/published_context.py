@@ -13,7 +13,7 @@ from pathlib import Path
 import pandas as pd
 import tyro
 from lib.figures import new_figure, save
-from lib.files import errors_in_one_line
+from lib.files import errors_in_one_line, new_files
 from lib.methods import METHODS
 from lib.published import PAPER
 
@@ -31,7 +31,7 @@ def scores() -> pd.DataFrame:
     official = logs.groupby("task")[["score_last50", "score_best_epoch"]].mean()
     official.columns = ["official BEAR, last 50 epochs", "official BEAR, best epoch"]
     table = paper[["UWAC", "UWAC_std", "BEAR"]].add_prefix("paper: ").join(official, how="inner")
-    table["highest of all others"] = others.groupby("task")["highest"].max()
+    table["highest of anyone"] = others.groupby("task")["highest"].max()
     return table.sort_values("paper: UWAC")
 
 
@@ -44,7 +44,7 @@ def draw(table: pd.DataFrame, path: Path) -> None:
     last, best = "official BEAR, last 50 epochs", "official BEAR, best epoch"
     name = "official BEAR: last 50 epochs to best epoch"
     axes.hlines(rows, table[last], table[best], color="0.7", lw=7, label=name)
-    highest = table["highest of all others"]
+    highest = table["highest of anyone"]
     name = "highest of 65,000 evaluations of eleven algorithms"
     axes.plot(highest, rows, "|", color="0.3", ms=16, mew=2, label=name)
     axes.plot(table["paper: BEAR"], rows, "o", color=bear, ms=7, label="BEAR, paper")
@@ -57,11 +57,10 @@ def draw(table: pd.DataFrame, path: Path) -> None:
 
 
 def main(args: Args) -> None:
-    """Raises OSError."""
+    """Raises ValueError and OSError where a file cannot be written."""
     table = scores()
-    picture = args.folder.expanduser() / "published.png"
-    picture.parent.mkdir(parents=True, exist_ok=True)
-    draw(table, picture)
+    with new_files(args.folder, "published_context") as new:
+        draw(table, new / "published.png")
     mean = table.mean().to_frame("mean of all").T
     print(pd.concat([table, mean]).to_markdown(floatfmt=".1f"))
 

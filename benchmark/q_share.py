@@ -17,7 +17,7 @@ import pandas as pd
 import seaborn as sns
 import tyro
 from lib.figures import label_lines, mark, new_figure, save
-from lib.files import errors_in_one_line, read_json
+from lib.files import errors_in_one_line, new_files, read_json
 from lib.runs import evaluations, read_all
 from matplotlib.axes import Axes
 from matplotlib.ticker import EngFormatter
@@ -196,9 +196,8 @@ def draw(agents: pd.DataFrame, path: Path) -> None:
 def main(args: Args) -> None:
     """Raises OSError, and ValueError for a damaged file."""
     agents = read_agents(HERE / "results")
-    picture = args.folder.expanduser() / "q-share.png"
-    picture.parent.mkdir(parents=True, exist_ok=True)
-    draw(agents, picture)
+    with new_files(args.folder, "q_share") as new:
+        draw(agents, new / "q-share.png")
     print(at_the_limit(agents))
     print(equal_weights(agents).to_markdown(index=False, floatfmt=".6g"), end="\n\n")
     print(scores_below_the_limit(agents).to_markdown(index=False, floatfmt=".1f"))

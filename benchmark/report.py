@@ -10,10 +10,8 @@ longest is shown. Policies that evaluate.py played (evaluation.json) have a tabl
 A figure's axis is logarithmic where a metric of no score grows tenfold.
 """
 
-import hashlib
 import re
 import sys
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +19,7 @@ import pandas as pd
 import tyro
 from evaluate import POLICIES
 from lib.curves import draw_curves, draw_policies
-from lib.files import errors_in_one_line, read_json, write_json
+from lib.files import errors_in_one_line, new_files
 from lib.runs import FIGURE, METHOD, SETTING, evaluations, played, read_all
 from lib.tables import (
     CAPTIONS,
@@ -72,31 +70,6 @@ def draw(runs: pd.DataFrame, found: pd.DataFrame, metrics: list[str], folder: Pa
     return text
 
 
-def checksum(file: Path) -> str:
-    return hashlib.sha256(file.read_bytes()).hexdigest()
-
-
-def replace_report(new: Path, folder: Path) -> None:
-    """Moves a report's files into the folder, and deletes those of the earlier one there. Raises
-    ValueError, and changes nothing, where report.py did not write a file that is in the way, or
-    somebody changed it since."""
-    listing = folder / "written_by_report.json"
-    earlier = read_json(listing) if listing.exists() else {}
-    files = {file.name: checksum(file) for file in sorted(new.iterdir())}
-    own = [folder / name for name in earlier if (folder / name).is_file()]
-    own = [file for file in own if checksum(file) == earlier[file.name]]
-    for name in files:
-        file = folder / name
-        if file.exists() and file not in own:
-            what = "not as report.py left it, or not its own"
-            raise ValueError(f"{file}: {what}; move it away, or choose another --folder")
-    for file in own:
-        file.unlink()
-    write_json(listing, files)
-    for name in files:
-        (new / name).replace(folder / name)
-
-
 def main(args: Args) -> None:
     """Raises ValueError, and OSError where a file cannot be written."""
     runs = read_all(args.results)
@@ -117,18 +90,15 @@ def main(args: Args) -> None:
     }
     tables = {name: rows for name, rows in tables.items() if len(rows)}
     text = ["# Report", f"Hardware: {', '.join(sorted(runs['hardware'].unique()))}."]
-    folder = args.folder.expanduser()
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder) as new:
+    with new_files(args.folder, "report") as new:
         for name, rows in tables.items():
-            rows.to_csv(Path(new, f"{name}.csv"), index=False)
+            rows.to_csv(new / f"{name}.csv", index=False)
             if args.latex:
-                Path(new, f"{name}.tex").write_text(printed(name, rows, "latex_booktabs"))
+                (new / f"{name}.tex").write_text(printed(name, rows, "latex_booktabs"))
             text += [CAPTIONS[name], printed(name, rows, "pipe")]
-        text += draw(runs, found, list(args.metrics), Path(new))
-        Path(new, "report.md").write_text("\n\n".join(text) + "\n")
-        replace_report(Path(new), folder)
-    print(printed("runs", tables["runs"], "pipe"), folder / "report.md", sep="\n\n")
+        text += draw(runs, found, list(args.metrics), new)
+        (new / "report.md").write_text("\n\n".join(text) + "\n")
+    print(printed("runs", tables["runs"], "pipe"), args.folder / "report.md", sep="\n\n")
 
 
 if __name__ == "__main__":
