@@ -1,4 +1,5 @@
-"""benchmark/report.py on results made by hand: numbers to the digit, what is averaged, figures."""
+"""benchmark/report.py and q_share.py on results made by hand: numbers to the digit, what is
+averaged, figures, and that nobody's files are lost."""
 
 import csv
 import json
@@ -6,9 +7,13 @@ import math
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
+import published_context
 import pytest
+import q_share
 import report
-from lib import curves, policies
+from evaluate import SCRIPTS
+from lib import curves, figures, methods, published, runs, tables
 
 
 def result(method="bear", seed=0, scores=(10.0, 20.0), warmup=100, env_id="door-human", **args):
@@ -20,9 +25,10 @@ def result(method="bear", seed=0, scores=(10.0, 20.0), warmup=100, env_id="door-
         row = {"step": 100 * i, "seconds": 3600.0 * i, "score": [score], "target_q": [score / 2]}
         history.append(row | {"score_sample": [score / 10], "mmd": [0.1], "ood_auroc": [0.5]})
     args |= {"mmd_threshold": 0.07, "gamma": 0.99}
-    found = {"algorithm": method.split("-")[0], "args": args, "history": history}
+    algorithm = method if method in SCRIPTS else "uwac"
+    found = {"algorithm": algorithm, "args": args, "history": history}
     found |= {"data": {"path": "a.hdf5"}, "transitions": 6704, "hardware": "CPU, 1 thread"}
-    return found | ({} if method in ("bear", "uwac", "ensembles") else {"method": method})
+    return found | ({} if method in SCRIPTS else {"method": method})
 
 
 def save(folder, *results):
@@ -43,18 +49,24 @@ def evaluation(scores, step=200, policy="sample", candidates=1):
     return found | {"scores": scores, "episodes": len(scores[0])}
 
 
-@pytest.fixture(autouse=True)
-def figures(monkeypatch):
-    """Names of those that are drawn."""
-    drawn = []
+@pytest.fixture
+def drawn(monkeypatch):
+    """The figures by their names, not saved."""
+    found = {}
 
     def save(figure, path):
         plt.close(figure)
-        drawn.append(path.name)
+        found[path.name] = figure
 
-    for module in (curves, policies):
-        monkeypatch.setattr(module, "save", save)
-    return drawn
+    monkeypatch.setattr(curves, "save", save)
+    return found
+
+
+@pytest.fixture(autouse=True)
+def no_figures(request, monkeypatch):
+    """Where a test does not ask for them, as they take long."""
+    if "drawn" not in request.fixturenames:
+        monkeypatch.setattr(report, "draw", lambda *_: [])
 
 
 def test_numbers_of_a_row(tmp_path):
@@ -66,7 +78,7 @@ def test_numbers_of_a_row(tmp_path):
     numbers = {name: float(row[name] or "nan") for name in list(row)[4:]}
     assert numbers["seeds"] == 2 and numbers["evaluations"] == 10
     assert numbers["score"] == pytest.approx((9.3 + 13) / 2)
-    assert numbers["score std"] == pytest.approx(3.7 / math.sqrt(2))
+    assert numbers["score error"] == pytest.approx(3.7 / 2)
     assert numbers["sample"] == pytest.approx(numbers["score"] / 10)
     assert numbers["Q target"] == (5.5 + 11) / 2 and numbers["hours"] == 12
     for warmup, score, evaluations in ((200, "7.5", 10), (300, "12.0", 1), (1200, "12.0", 1)):
@@ -76,27 +88,41 @@ def test_numbers_of_a_row(tmp_path):
         assert ("(all in the warm-up)" in row["protocol"]) == (warmup == 1200)
 
 
-def test_others_scores_and_aggregates_are_of_one_sample(tmp_path, figures):
-    """Aggregates where both methods have three seeds of a task or more. A run's only evaluation
-    makes no figure."""
-    door = [result(method, i, [50.0]) for method in ("bear", "uwac") for i in range(3)]
+def test_others_scores_and_aggregates_are_of_one_sample(tmp_path, drawn):
+    """Aggregates where both methods have three seeds of a task or more: of four seeds' scores the
+    middle two have a mean of 3, all of them of 7. A run's only evaluation makes no figure."""
+    door = [result("bear", i, [50.0]) for i in range(4)]
+    door += [result("uwac", i, [score]) for i, score in enumerate((10.0, 20.0, 40.0, 210.0))]
     pen = [result(method, 0, [9.0], env_id="pen-expert") for method in ("bear", "uwac")]
-    args = save(tmp_path, *door[:-1], *pen)
+    args = save(tmp_path, *door[2:6], *pen)
     (beside, _) = table(args, "beside")
-    assert [beside[f"here: {name}"] for name in ("BEAR", "UWAC")] == ["5.0", "5.0"]
+    ours = ("BEAR", "UWAC", "UWAC: error")
+    assert [float(beside[f"here: {name}"]) for name in ours] == [5.0, 1.5, 0.5]
     assert (beside["paper: UWAC"], beside["paper: BC"]) == ("10.7", "0.5")
-    assert not (args.folder / "aggregates.csv").exists() and not figures
+    assert not (args.folder / "aggregates.csv").exists() and not drawn
     (row,) = table(save(tmp_path, *pen, *door), "aggregates")
     names = "data sets", "seeds of each", "IQM", "BEAR's IQM", "P(improvement)"
-    assert [float(row[name]) for name in names] == [1, 3, 5, 5, 0.5]
+    assert [float(row[name]) for name in names] == [1, 4, 3, 5, 0.25]
 
 
 def test_aggregates_by_hand():
     one, other = np.array([1.0, 3.0]), np.array([2.0, 3.0])
-    assert report.interquartile_mean(np.array([1.0, 8, 3, 5]), np.array([2.0, 7, 4, 6])) == 4.5
-    assert report.probability_of_improvement(one, other) == (0 + 0 + 1 + 0.5) / 4
-    found = report.interval("mean", lambda a, b: float(np.mean([a, b])), [one, other])
+    assert tables.interquartile_mean(np.array([1.0, 8, 3, 5]), np.array([2.0, 7, 4, 6])) == 4.5
+    assert tables.probability_of_improvement(one, other) == (0 + 0 + 1 + 0.5) / 4
+    found = tables.interval("mean", lambda a, b: float(np.mean([a, b])), [one, other])
     assert found == {"mean": 2.25, "mean low": 1.5, "mean high": 3}
+
+
+def test_two_methods_are_compared_by_all_ways_to_deal_their_seeds(tmp_path):
+    """UWAC 4, 1 against BEAR 2, 3, 6: the means differ by 7/6 or more in 7 of the 10 ways, and most
+    in one. One seed is compared with none."""
+    bears = [result("bear", i, [score]) for i, score in enumerate((20.0, 30.0, 60.0))]
+    uwacs = [result("uwac", i, [score]) for i, score in enumerate((40.0, 10.0))]
+    args = save(tmp_path, *bears, *uwacs, result("bear+sn", 0, [1.0]))
+    (row,) = table(args, "comparisons")
+    assert (row["method"], row["against"]) == ("UWAC", "BEAR")
+    found = [float(row[name]) for name in ("difference", "p", "least p", "error")]
+    assert found == pytest.approx([-7 / 6, 0.7, 0.1, math.hypot(1.5, math.sqrt(13 / 9))])
 
 
 def test_what_differs_is_never_averaged(tmp_path):
@@ -110,36 +136,75 @@ def test_what_differs_is_never_averaged(tmp_path):
         result(scores=[5.0, 60.0], warmup=200),
         result(scores=[5.0, 70.0], matmul_precision="medium"),
         result(scores=[5.0, 75.0], eval_every=100),
+        result(scores=[5.0, 80.0], eval_candidates=10),
+        result(scores=[5.0, 85.0], eval_episodes=100),
         result(scores=[5.0, 90.0]) | {"data": {"path": "a.hdf5", "sha256": "0123456789"}},
         result(scores=[5.0, 95.0], env_id="door-human-v1"),
         result(scores=[5.0], env_id="Pay-v4"),
         result(scores=[500.0], env_id="Pay-v5"),
     )
     rows = {float(row["score"]): row for row in table(args, "runs")}
-    assert sorted(rows) == [5, 30, 50, 60, 70, 75, 90, 95, 500]
+    assert {row["method"] for row in rows.values()} == {"BEAR"}
+    assert sorted(rows) == [5, 30, 50, 60, 70, 75, 80, 85, 90, 95, 500]
     assert rows[70]["protocol"] == "200 updates, warm-up 100, matmul precision medium"
     assert rows[90]["data"] == "a.hdf5, 6,704 transitions, sha256 01234567"
     tasks = {rows[score]["task"] for score in (30, 95, 500)}
     assert tasks == {"door-human", "door-human-v1", "Pay-v5"}
 
 
+def test_what_a_run_did_not_measure_is_left_out(tmp_path):
+    """AUROC of Var[Q] without dropout; scores that dropout noise chose, but not a sample's."""
+    without = result("bear+sn", dropout=0.0, spectral_norm=True)
+    noisy = result("uwac", dropout=0.1) | {"score_has_dropout_noise": True}
+    rows = {row["method"]: row for row in table(save(tmp_path, without, noisy), "runs")}
+    found = {name: (row["score"], row["sample"], row["AUROC"]) for name, row in rows.items()}
+    assert found == {"BEAR + SN": ("20.0", "2.0", ""), "UWAC": ("", "2.0", "0.5")}
+
+
 @pytest.mark.parametrize("label, method, args", [
     ("BEAR", "bear", {"mmd_kernel": "gaussian"}),
-    ("UWAC", "uwac", {"beta": 1.6, "weighting": "variance", "spectral_norm": True}),
-    ("UWAC, beta 0.8, weighting std", "uwac", {"beta": 0.8, "weighting": "std"}),
-    ("UWAC (weights by std), beta 2.5", "uwac-std", {"beta": 2.5, "weighting": "std"}),
-    ("ensembles, members rem", "ensembles", {"members": "rem"}),
+    ("UWAC with SN", "uwac", {}),
+    ("UWAC", "uwac", {"env_id": "hopper-medium"}),
+    ("UWAC without SN, beta 2.5", "uwac", {"spectral_norm": False, "beta": 2.5}),
+    ("UWAC (analytic) with SN", "uwac", {"variance": "analytic"}),
+    ("UWAC (analytic) with SN", "uwac-analytic", {"variance": "analytic"}),
+    ("UWAC (analytic) without SN", "uwac", {"variance": "analytic", "spectral_norm": False}),
+    ("UWAC (std) with SN, beta 2.5", "uwac", {"beta": 2.5, "weighting": "std"}),
+    ("BEAR + SN, spectral norm False", "bear+sn", {"spectral_norm": False, "weighting": "none",
+                                                   "dropout": 0.0, "variance": "analytic"}),
+    ("UWAC (REM) with SN", "ensembles", {"members": "rem"}),
+    ("mine with SN, beta 2.5", "mine", {"beta": 2.5}),
 ])  # fmt: skip
-def test_a_row_names_what_is_not_the_methods_default(label, method, args):
-    """Also where it is the only one; what a method's name says is not said again."""
-    assert report.label(result(method, **args)) == label
+def test_a_method_has_one_name_that_says_what_is_not_its_default(label, method, args):
+    """Also where nobody named the method, and where it is the only one."""
+    one = result(method, **args)
+    script = SCRIPTS[one["algorithm"]]
+    env_id = one["args"]["env_id"]
+    one["args"] = vars(script.Args(**{"env_id": env_id} | args).resolved())
+    assert runs.label(one) == label
+
+
+@pytest.mark.parametrize("method, weighting, dropout, norm", [
+    ("uwac", "variance", 0.1, True),
+    ("uwac-no-sn", "variance", 0.1, False),
+    ("uwac-std", "std", 0.1, True),
+    ("bear+sn", "none", 0.0, True),
+    ("bear+dropout", "none", 0.1, False),
+    ("bear+dropout+sn", "none", 0.1, True),
+])  # fmt: skip
+def test_methods_on_a_hand(method, weighting, dropout, norm):
+    args = runs.usual_args(method, "uwac", "door-human")
+    assert (args["weighting"], args["dropout"], args["spectral_norm"]) == (weighting, dropout, norm)
+    for values in zip(*methods.METHODS.values()):  # commands, names, colours
+        assert len(set(values)) == len(values)
 
 
 def test_copies_are_one_run_and_what_is_left_out_is_named(tmp_path, capsys):
-    """Of a run and its copy at an earlier update the longer counts, and the policies of both."""
-    for steps in (1, 2):
-        copy = tmp_path / f"run-{steps}00"
-        copy.mkdir()
+    """Of a run and its copies at earlier updates the longest counts, wherever it stands, and the
+    policies of all. A grid's results and its runs in a folder of all runs are found, too."""
+    for name, steps in (("grid/work/a", 1), ("run-1", 1), ("run-2", 2), ("run-3", 1)):
+        copy = tmp_path / name
+        copy.mkdir(parents=True)
         (copy / "result.json").write_text(json.dumps(result(scores=[10.0, 20.0][:steps])))
         found = [evaluation([[1.0 * steps, 3.0 * steps]], step=100 * steps)]
         (copy / "evaluation.json").write_text(json.dumps(found))
@@ -148,21 +213,23 @@ def test_copies_are_one_run_and_what_is_left_out_is_named(tmp_path, capsys):
     assert row["score"] == "20.0" and row["seeds"] == "1" and not capsys.readouterr().err
     policies = [(row["updates"], row["score"], row["error"]) for row in table(args, "policies")]
     assert policies == [("100", "2.0", "1.0"), ("200", "4.0", "2.0")]
-    (tmp_path / "run-100" / "evaluation.json").write_text("[{")
-    (row,) = table(save(tmp_path, result(scores=[5.0]), result(scores=[]), {}), "runs")
+    (tmp_path / "grid/b.json").write_text(json.dumps(result("uwac") | {"method": "uwac"}))
+    assert [row["method"] for row in table(args, "runs")] == ["BEAR", "UWAC"]
+    (tmp_path / "run-1" / "evaluation.json").write_text("[{")
+    row, _ = table(save(tmp_path, result(scores=[5.0]), result(scores=[]), {}), "runs")
     assert row["score"] == "20.0"
     new, nothing, damaged, other = capsys.readouterr().err.splitlines()
     assert "1.json: left out, not a result (ValueError('not evaluated yet" in new
     assert "2.json: left out, not a result (KeyError" in nothing
-    assert "run-100/evaluation.json: damaged, move it away" in damaged
-    assert "run-200/result.json: another has its arguments and seed" in other
+    assert "run-1/evaluation.json: damaged, move it away" in damaged
+    assert "run-2/result.json: another has its arguments and seed" in other
 
 
-def test_scores_of_policies(tmp_path, monkeypatch):
+def test_scores_of_policies(tmp_path, monkeypatch, drawn):
     """One agent: error over episodes. Several, here in a stack and in two runs: over agents. Of
-    several evaluations the one of the most episodes; none twice."""
+    several evaluations the one of the most episodes; none twice. Noise has a column of its own."""
     lines = {}
-    monkeypatch.setattr(curves, "mark", lambda axes, value, name: lines.update({name: value}))
+    monkeypatch.setattr(curves, "mark", lambda axes, values: lines.update(values))
     one = result("uwac") | {"policies": [evaluation([[1.0, 2.0, 6.0]], policy="vae")]}
     one["policies"].append(evaluation([[50.0, 70.0]], step=100, policy="vae"))
     shared = evaluation([[1.0, 2.0, 6.0], [9.0, 9.0, 9.0]], policy="vae")  # the first is UWAC's
@@ -177,3 +244,144 @@ def test_scores_of_policies(tmp_path, monkeypatch):
     assert float(rows["BEAR"]["error"]) == pytest.approx(np.std([2, 3, 5], ddof=1) / math.sqrt(3))
     (beside,) = table(args, "beside")
     assert float(beside["here: BC, the VAE's decoder"]) == lines["BC, the VAE's decoder"] == 6
+    noisy = [evaluation([[1.0]], policy=policy, candidates=9) for policy in ("noisy", "best")]
+    rows = table(save(tmp_path, result("uwac") | {"policies": noisy}), "policies")
+    assert {row["who"] for row in rows} >= {"best of 9", "best of 9, noisy"}
+
+
+def test_files_of_others_stay(tmp_path):
+    """A report replaces its own files alone: not those that were there, nor those changed since."""
+    args = save(tmp_path, result(), result("uwac"))
+    (tmp_path / "robot.png").write_text("a photo")
+    args.folder.mkdir()
+    own = {"report.md": "![](figures/setup.png) ![](../robot.png)", "policies.csv": "mine"}
+    own |= {"runs.csv": "mine", "notes.md": "mine"}
+    for name, text in own.items():
+        (args.folder / name).write_text(text)
+    for name in ("report.md", "runs.csv"):
+        with pytest.raises(ValueError, match=f"{name}: not as report.py left it"):
+            report.main(args)
+        assert {file.name: file.read_text() for file in args.folder.iterdir()} == own
+        (args.folder / name).unlink()
+        del own[name]
+    report.main(args)
+    (args.folder / "comparisons.csv").write_text("mine")
+    report.main(args)
+    own["comparisons.csv"] = "mine"
+    for name, text in own.items():
+        assert (args.folder / name).read_text() == text
+    (args.folder / "report.md").write_text("with my notes")
+    with pytest.raises(ValueError, match="report.md: not as report.py left it"):
+        report.main(args)
+    assert (args.folder / "report.md").read_text() == "with my notes"
+    assert (tmp_path / "robot.png").read_text() == "a photo"
+
+
+def test_a_report_leaves_nothing_of_an_earlier_one(tmp_path):
+    bears = [result(seed=i) | {"policies": [evaluation([[1.0]])]} for i in range(2)]
+    args = save(tmp_path, *bears, result("uwac"), result("uwac", seed=1))
+    report.main(args)
+    assert (args.folder / "policies.csv").exists() and (args.folder / "comparisons.csv").exists()
+    for file in tmp_path.glob("*.json"):
+        file.unlink()
+    args = save(tmp_path, result())
+    args.latex = True
+    report.main(args)
+    names = {file.name for file in args.folder.iterdir()}
+    expected = {"report.md", "written_by_report.json"}
+    assert names == expected | {
+        f"{name}.{end}" for name in ("runs", "beside") for end in ("csv", "tex")
+    }
+    text = (args.folder / "runs.tex").read_text()
+    assert text.startswith("\\begin{tabular}") and " BEAR " in text and "20" in text
+
+
+def test_a_figure_has_panels_of_what_was_measured(tmp_path, drawn, capsys):
+    """None where no run has the metric, and three side by side."""
+    bear, again = result(), result(seed=1)
+    for row in bear["history"] + again["history"]:
+        del row["ood_auroc"]
+    other = {"data": {"path": "b.hdf5"}}
+    args = save(tmp_path, result("uwac"), bear, bear | other, again | other)
+    args.metrics = ("ood_auroc",)
+    report.main(args)
+    assert [*drawn] == ["01-door-human-ood_auroc.png"]
+    assert "door-human, warm-up 100: no run has ood_auroc" in capsys.readouterr().err
+    args.metrics = ("ood_auroc", "mmd", "score")
+    report.main(args)
+    panels = drawn["01-door-human-ood_auroc-mmd-score.png"].axes
+    assert len(panels) == 3 and len({axes.get_position().y0 for axes in panels}) == 1
+    assert len(drawn["02-door-human-mmd-score.png"].axes) == 2
+
+
+def test_lines_of_comparison_do_not_flatten_the_data():
+    axes = plt.figure().subplots()
+    axes.set_ylim(0, 10)
+    figures.mark(axes, {"near": 15, "far": 90, "as near": 15.1, "below": -80, "lower": -90})
+    low, high = axes.get_ylim()
+    assert low == 0 and 15.1 < high < 17
+    assert [line.get_ydata()[0] for line in axes.lines] == [15, 15.1]
+    heights = {text.get_text(): text.get_position()[1] for text in axes.texts}
+    assert list(heights) == ["↓ below: -80", "↓ lower: -90", "near", "as near", "↑ far: 90"]
+    assert (np.diff(list(heights.values())) > 0.06).all()
+    assert min(heights.values()) >= 0 and max(heights.values()) <= 1
+
+
+def test_published_scores(tmp_path, monkeypatch):
+    """As printed in the paper; the last of a clone's evaluations; those of the same data."""
+    assert published.paper_scores("door-human") == {
+        "paper: UWAC (v0)": 10.7,
+        "paper: BEAR (v0)": -0.3,
+    }
+    assert published.paper_scores("hopper-random")["paper: UWAC (v0)"] == 22.4
+    rows = [{"step": 1, "scores": [[9.0, 9.0]]}, {"step": 2, "scores": [[1.0, 2.0], [3.0, 6.0]]}]
+    (tmp_path / "door-human.json").write_text(json.dumps({"history": rows}))
+    monkeypatch.setattr(published, "CLONED", tmp_path)
+    assert published.cloned_scores("door-human") == {published.BC: 3}
+    context = published_context.scores()
+    row = context.loc["hopper-medium-expert"].round(1).to_list()
+    assert len(context) == 12 and row == [134.7, 21.2, 96.3, 64.7, 111.8, 116.5]
+    picture = tmp_path / "published.png"
+    published_context.draw(context, picture)
+    assert picture.exists()
+
+
+def test_shares_of_q_are_counted_at_the_limit_near_the_data_and_after_the_warm_up():
+    """The first share alone: others are off the data, below the limit, or in the warm-up, at the
+    end of which the last run ends."""
+    rows = []
+    for step, warmup, alpha, mmd, share in (
+        (10, 5, q_share.LIMIT, 0.1, 0.25),
+        (10, 5, q_share.LIMIT, 1.4, 0.5),
+        (10, 5, 3.0, 0.1, 0.6),
+        (5, 5, q_share.LIMIT, 0.1, 0.7),
+        (10, 10, q_share.LIMIT, 0.1, 0.8),
+    ):
+        history = pd.DataFrame({"alpha": alpha, "mmd": mmd}, index=[5, 10])
+        row = {"updates": 10, "warmup": warmup, "limited": alpha > 3, "history": history}
+        rows.append(row | {"shares": pd.Series({step: share})})
+    found = q_share.at_the_limit(pd.DataFrame(rows))
+    assert "at the end of 3 of 4 runs; there Q has 25.000% (of 1 checkpoints of 1 runs" in found
+
+
+def test_q_share_counts_seeds(tmp_path):
+    """Of two seeds one ends at the limit of alpha. E[w] E[Var] / beta is 1 and 2."""
+    one = result("uwac", weighting="variance", beta=2.0, spectral_norm=True, mmd_kernel="gaussian")
+    one["args"] |= {"seed": 5, "num_seeds": 2, "warmup_steps": 5}
+    row = {"step": 10, "seconds": 1.0, "alpha": [22026.4, 3.0], "mmd": [0.1, 0.1]}
+    row |= {"variance": [4.0, 8.0], "weight": [0.5, 0.5], "score_sample": [1.0, 2.0]}
+    one["history"] = [row | {"step": step, "score_sample": [9.0, 9.0]} for step in (5, 6)]
+    one["history"] += [row | {"step": step} for step in range(7, 12)]
+    (tmp_path / "door").mkdir()
+    (tmp_path / "door/a.json").write_text(json.dumps(one))
+    (tmp_path / "door-diagnosis.json").write_text(json.dumps({"a-10": {"q_share": [0.25, 0.5]}}))
+    agents = q_share.read_agents(tmp_path)
+    found = "1 of 2 runs; there Q has 25.000% (of 1 checkpoints of 1 runs near "
+    assert found in q_share.at_the_limit(agents)
+    (row,) = q_share.equal_weights(agents).to_dict("records")
+    assert (row["runs"], row["lowest"], row["highest"]) == (2, 1, 2)
+    (row,) = q_share.scores_below_the_limit(agents).to_dict("records")
+    assert (row["seed"], row["size"], row["min"], row["max"]) == (6, 5, 2, 2)
+    picture = tmp_path / "q-share.png"
+    q_share.draw(agents, picture)
+    assert picture.exists()

@@ -1,4 +1,4 @@
-"""report.py's figure of metrics over updates."""
+"""report.py's figures: metrics over updates, and scores of policies over updates."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ import seaborn as sns
 from evaluate import POLICIES
 from matplotlib.ticker import EngFormatter
 
-from lib.figures import mark, save, shade_warmup
+from lib.figures import columns, mark, save, shade_warmup
 from lib.methods import METHODS
 from lib.published import cloned_scores, paper_scores
 
@@ -39,61 +39,107 @@ def references(run: pd.Series, metric: str) -> dict[str, float]:
     return lines.get(metric, {})
 
 
-def draw_curves(run: pd.Series, found: pd.DataFrame, metrics: list[str], path: Path) -> None:
-    """A panel for each metric, a line for each method with a band over all its seeds; `found`
-    are evaluations in the setting of `run`."""
-    long = found.melt(["step", "method"], metrics, "metric", "value").dropna()
-    methods = list(long["method"].unique())
+def colours_of(names: list[str]) -> dict[str, tuple | str]:
+    """A method's own colour for its line with the fewest arguments, and others for its others."""
     own = {method.name: method.colour for method in METHODS.values()}
-    spare = sns.color_palette("tab10", len(methods))
-    colours = {}
-    for name, other in zip(methods, spare):
-        base = name.split(", ")[0]  # the method, without arguments that are not its defaults
-        alone = sum(method.split(", ")[0] == base for method in methods) == 1
-        colours[name] = own.get(base, other) if alone else own.get(name, other)
-    seeds = found.drop_duplicates(["method", "run", "agent"])["method"].value_counts()
-    labels = {name: f"{name} ({seeds[name]})" for name in methods}
-    long["method"] = long["method"].map(labels)
-    grid = sns.relplot(
-        long,
-        x="step",
-        y="value",
-        hue="method",
-        style="method",
-        col="metric",
-        col_wrap=min(2, len(metrics)),
+    spare = iter(sns.color_palette("tab10", len(names)))
+    found = {}
+    for name in sorted(names, key=lambda name: name.count(",")):
+        method = max((one for one in own if name.startswith(one)), key=len, default=None)
+        found[name] = own.pop(method) if method else next(spare)
+    return {name: found[name] for name in names}
+
+
+def draw_lines(rows: pd.DataFrame, x: str, y: str, hue: str, col: str, **settings) -> sns.FacetGrid:
+    """A panel for each value of `col`, a line with markers for each value of `hue`."""
+    return sns.relplot(
+        rows,
+        x=x,
+        y=y,
+        hue=hue,
+        style=hue,
+        col=col,
+        col_wrap=columns(rows[col].nunique()),
         kind="line",
-        errorbar=("pi", 100),
-        err_kws={"alpha": 0.12},
         markers=True,
-        palette={labels[name]: colours[name] for name in methods},
-        facet_kws={"sharey": False},
         height=4,
-        aspect=1.2,
+        aspect=1.1,
+        **settings,
     )
-    for metric, axes in grid.axes_dict.items():
-        words = {"unit": run["unit"], "candidates": run["args"].get("eval_candidates", 100)}
-        name = AXES.get(metric, metric).format(**words)
-        axes.set(title="", ylabel=name, xlabel="updates")
+
+
+def finish(grid: sns.FacetGrid, run: pd.Series, title: str, path: Path) -> None:
+    """What all panels have in common."""
+    for axes in grid.axes.flat:
+        axes.set(xlabel="updates")
         axes.xaxis.label.set_visible(True)
         axes.xaxis.set_major_formatter(EngFormatter(sep=""))
         axes.xaxis.set_tick_params(labelbottom=True)
+        shade_warmup(axes, run["args"]["warmup_steps"])
+        axes.set_xlim(0)
+    grid.figure.suptitle(f"{run['task']}, {run['args'].get('mmd_kernel')} kernel of MMD")
+    grid.figure.set_layout_engine("constrained")
+    sns.move_legend(grid, "outside lower center", title=title, ncols=2)
+    save(grid.figure, path)
+
+
+def draw_curves(run: pd.Series, found: pd.DataFrame, metrics: list[str], path: Path) -> None:
+    """A panel for each metric, a line for each method with a band over all its seeds; `found`
+    are evaluations in the setting of `run`, and each metric has values in it."""
+    long = found.melt(["step", "method"], metrics, "metric", "value").dropna()
+    colours = colours_of(list(long["method"].unique()))
+    seeds = found.drop_duplicates(["method", "run", "agent"])["method"].value_counts()
+    several = seeds.max() > 1
+    labels = {name: f"{name} ({seeds[name]})" if several else name for name in colours}
+    long["method"] = long["method"].map(labels)
+    grid = draw_lines(
+        long,
+        "step",
+        "value",
+        "method",
+        "metric",
+        errorbar=("pi", 100),
+        err_kws={"alpha": 0.12},
+        palette={labels[name]: colour for name, colour in colours.items()},
+        facet_kws={"sharey": False},
+    )
+    for metric, axes in grid.axes_dict.items():
+        words = {"unit": run["unit"], "candidates": run["args"].get("eval_candidates", 100)}
+        axes.set(title="", ylabel=AXES.get(metric, metric).format(**words))
         for i, line in enumerate(axes.lines):  # markers in turn show lines that hide each other
             points = len(line.get_xdata())
-            if points > 2 * len(methods):
-                line.set_markevery((i, max(len(methods), points // 12)))
-        for name, value in references(run, metric).items():
-            mark(axes, value, name)
+            if points > 2 * len(labels):
+                line.set_markevery((i, max(len(labels), points // 12)))
         low, high = axes.dataLim.intervaly
         if metric in ("score", "score_sample"):
             if high - low < 5:  # or noise would look like a difference
                 axes.set_ylim((low + high) / 2 - 3, (low + high) / 2 + 3)
-        elif high > (100 * low if low > 0 else 1000):  # or what explodes would hide all else
+        elif high > (10 * low if low > 0 else 1000):  # or what explodes would hide all else
             axes.set_yscale("log" if low > 0 else "symlog")
-        shade_warmup(axes, run["args"]["warmup_steps"])
-        axes.set_xlim(0, long["step"].max() * 1.03)
-    grid.figure.suptitle(f"{run['task']}, {run['args'].get('mmd_kernel')} kernel of MMD")
-    grid.figure.set_layout_engine("constrained")
-    title = "mean, and range over seeds, whose number is in brackets"
-    sns.move_legend(grid, "outside lower center", title=title, ncols=2)
-    save(grid.figure, path)
+        mark(axes, references(run, metric))
+    title = "mean, and range over seeds, whose number is in brackets" if several else ""
+    finish(grid, run, title, path)
+
+
+def draw_policies(run: pd.Series, rows: pd.DataFrame, path: Path) -> None:
+    """A panel for each method, a line for each of POLICIES with a band of a standard error; `rows`
+    are of `played`, in the setting of `run`."""
+    sizes = sorted(rows["N"].unique())
+    order = dict.fromkeys(POLICIES[policy].format(N) for policy in POLICIES for N in sizes)
+    order = [name for name in order if name in set(rows["who"])]
+    grid = draw_lines(
+        rows,
+        "updates",
+        "score",
+        "who",
+        "method",
+        errorbar="se",
+        hue_order=order,
+        style_order=order,
+        palette="colorblind",
+    )
+    for method, axes in grid.axes_dict.items():
+        axes.set(title=method, ylabel=run["unit"])
+        mark(axes, paper_scores(run["task"]) | cloned_scores(run["task"]))
+    over = " or ".join(sorted(set(rows["over"])))
+    finish(grid, run, f"mean, and standard error over {over}", path)

@@ -1,9 +1,11 @@
-"""Files that are whole, on which hardware they were made, and errors in one line."""
+"""Files that are whole and nobody else's, their hardware, and errors in one line."""
 
+import hashlib
 import json
 import shlex
 import subprocess
 import sys
+import tempfile
 from argparse import ArgumentTypeError
 from contextlib import contextmanager
 from pathlib import Path
@@ -42,6 +44,35 @@ def read_json(path: Path) -> dict | list:
         return json.loads(path.read_text())
     except ValueError as error:
         raise ValueError(f"{path}: damaged, move it away ({error})") from error
+
+
+def checksum(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+@contextmanager
+def new_files(folder: Path, program: str):
+    """A temporary folder for a program's files, which at the end replace those that it left in
+    `folder` before. Raises ValueError, and changes nothing, where it did not write a file that is
+    in the way, or somebody changed it since: FOLDER/written_by_PROGRAM.json tells."""
+    folder = folder.expanduser()
+    folder.mkdir(parents=True, exist_ok=True)
+    listing = folder / f"written_by_{program}.json"
+    with tempfile.TemporaryDirectory(dir=folder) as temporary:
+        yield Path(temporary)
+        new = sorted(Path(temporary).iterdir())
+        sums = read_json(listing) if listing.exists() else {}
+        own = [folder / name for name in sums if (folder / name).is_file()]
+        own = [file for file in own if checksum(file) == sums[file.name]]
+        for file in (folder / one.name for one in new):
+            if file.exists() and file not in own:
+                problem = f"not as {program}.py left it, or not its own"
+                raise ValueError(f"{file}: {problem}; move it away, or choose another --folder")
+        for file in own:
+            file.unlink()
+        write_json(listing, {file.name: checksum(file) for file in new})
+        for file in new:
+            file.replace(folder / file.name)
 
 
 def hardware(line: str) -> str:

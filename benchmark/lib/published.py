@@ -4,22 +4,23 @@ The paper's data are D4RL's first versions (v0), a rerun's those that reruns.csv
 columns may come from several sources, so their differences say nothing.
 """
 
-import json
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-HERE = Path(__file__).parents[1]
+from lib.files import read_json
+
+PAPER = Path(__file__).parents[1] / "paper"
+CLONED = Path(__file__).parents[1] / "results" / "bc"
 BC = "BC, the actor's network"
 
 
 def others_scores() -> pd.DataFrame:
     """A row for each task, without its version: the paper's and reruns', as printed."""
-    folder = HERE / "paper"
-    paper = pd.concat([pd.read_csv(folder / f"table{number}.csv") for number in (1, 2)])
+    paper = pd.concat([pd.read_csv(PAPER / f"table{number}.csv") for number in (1, 2)])
     paper = paper.set_index("task")[["UWAC", "UWAC_std", "BEAR", "BC"]].add_prefix("paper: ")
-    reruns = pd.read_csv(folder / "reruns.csv", comment="#")
+    reruns = pd.read_csv(PAPER / "reruns.csv", comment="#")
     reruns["task"] = reruns["task"].str.replace(r"-v\d$", "", regex=True)
     reruns = reruns.pivot(index="task", columns="source", values=["UWAC", "BC"])
     reruns.columns = [f"{source}: {method}" for method, source in reruns]
@@ -37,8 +38,8 @@ def paper_scores(task: str) -> dict[str, float]:
 
 def cloned_scores(task: str) -> dict[str, float]:
     """Behaviour cloning by the actor's network, if bc.py's result is in results/bc."""
-    file = HERE / "results" / "bc" / f"{task}.json"
+    file = CLONED / f"{task}.json"
     if not file.exists():
         return {}
-    scores = json.loads(file.read_text())["history"][-1]["scores"]  # (seeds, episodes)
+    scores = read_json(file)["history"][-1]["scores"]  # (seeds, episodes)
     return {BC: float(np.mean(scores))}

@@ -1,0 +1,197 @@
+"""Result files as tables: a row for each run, for each evaluation, for each score of a policy."""
+
+import functools
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import tyro
+from evaluate import POLICIES, SCRIPTS, earlier_results, key_of
+
+import d4rl
+import uwac
+from lib.files import read_json
+from lib.methods import METHODS
+from lib.published import others_scores
+
+# Arguments in which runs of one method may differ,
+OF_A_RUN = {
+    "env_id",
+    "seed",
+    "num_seeds",
+    "run_dir",
+    "resume",
+    "total_steps",
+    "warmup_steps",
+    "dataset_path",
+    "log_every",
+    "cuda_graph",
+}
+# and those that no method has, but that scores depend on.
+CONDITIONS = ("matmul_precision", "eval_every", "eval_episodes", "eval_candidates")
+SETTING = ["task", "data", "protocol"]  # what runs share that are compared in a table
+FIGURE = ["task", "data", "conditions"]  # and in a figure, where lines may differ in length
+METHOD = [*SETTING, "method"]
+OF_BEST = ("score", "return", "return_std")  # metrics of the best of N actions
+# "noisy" is "best" by Q1 with dropout noise, as UWAC's result files from before November 2026 have.
+POLICY_NAMES = POLICIES | {"noisy": "best of {}, noisy"}
+
+
+def named(args: dict, names: list[str] | tuple[str, ...], usual: dict) -> list[str]:
+    """Those of the arguments that are not as usual, such as "beta 2.5"."""
+    found = [name for name in names if name in args and args[name] != usual.get(name)]
+    return [f"{name.replace('_', ' ')} {args[name]}" for name in found]
+
+
+@functools.cache
+def usual_args(method: str, algorithm: str, env_id: str) -> dict:
+    """The arguments of a method's command in a task."""
+    command = METHODS[method].command if method in METHODS else ""
+    program, *words = command.split() or [""]
+    script = SCRIPTS.get(Path(program).stem)
+    if script is None:
+        script, words = SCRIPTS.get(algorithm, uwac), []
+    args = tyro.cli(script.Args, args=[*words, "--env-id", env_id])
+    return vars(args.resolved())
+
+
+def method_of(result: dict) -> str:
+    """Its name in METHODS: as the result says, or by its arguments the nearest of its program's.
+    The algorithm's name where METHODS has none of it."""
+    algorithm, args = result["algorithm"], result["args"]
+    if "method" in result:
+        return result["method"]
+    names = [name for name in args if name not in (*OF_A_RUN, *CONDITIONS)]
+    differences = {}
+    for method, (command, *_) in METHODS.items():
+        if Path(command.split()[0]).stem == algorithm:
+            usual = usual_args(method, algorithm, args["env_id"])
+            differences[method] = len(named(args, names, usual))
+    return min(differences, key=differences.get, default=algorithm)
+
+
+def label(result: dict) -> str:
+    """The method's name in print, with SN where the critics have spectral norm, and with the
+    arguments that are not the method's."""
+    args = result["args"]
+    method = method_of(result)
+    usual = usual_args(method, result["algorithm"], args["env_id"])
+    name = METHODS[method].name if method in METHODS else method
+    names = [name for name in args if name not in (*OF_A_RUN, *CONDITIONS)]
+    if "SN" not in name and "spectral_norm" in args:
+        names.remove("spectral_norm")
+        if args["spectral_norm"]:
+            name += " with SN"
+        elif usual.get("spectral_norm"):
+            name += " without SN"
+    return ", ".join([name, *named(args, names, usual)])
+
+
+def read(file: Path) -> dict:
+    """A run, with what evaluate.py found of it. Raises ValueError, KeyError and TypeError."""
+    result = read_json(file)
+    if not result["history"]:
+        raise ValueError("not evaluated yet")
+    args, data, updates = result["args"], result["data"], result["history"][-1]["step"]
+    warmup = f"warm-up {args['warmup_steps']:,}"
+    conditions = ", ".join([warmup, *named(args, CONDITIONS, vars(uwac.Args))])
+    within = " (all in the warm-up)" if updates <= args["warmup_steps"] else ""
+    size = f"{result['transitions']:,} transitions"
+    env_id = d4rl.full_id(args["env_id"])
+    of_d4rl = env_id in d4rl.TASK_OF
+    left_out = OF_BEST if result.get("score_has_dropout_noise") else ()
+    history = []
+    for row in result["history"]:
+        history.append({name: values for name, values in row.items() if name not in left_out})
+    return {
+        "file": file,
+        "task": env_id.removesuffix("-v0") if of_d4rl else env_id,  # -v0 as in the paper
+        "unit": "normalized score" if of_d4rl else "return",
+        "data": f"{Path(data['path']).name}, {size}, sha256 {(data.get('sha256') or '?')[:8]}",
+        "conditions": conditions,
+        "protocol": f"{updates:,} updates{within}, {conditions}",
+        "name": method_of(result),
+        "method": label(result),
+        "args": args,
+        "seeds": (args["seed"], args["num_seeds"]),
+        "updates": updates,
+        "history": history,
+        "hardware": result["hardware"],
+        "mean_reward": data.get("mean_reward"),
+        "policies": result.get("policies") or earlier_results(file.parent),
+    }
+
+
+def read_all(paths: tuple[Path, ...]) -> pd.DataFrame:
+    """A row for each run, in the order of the paper's tasks and of METHODS. Of a run and its copies
+    at earlier updates the longest stays. Raises ValueError."""
+    runs: dict[tuple, dict] = {}
+    for path in paths:
+        files = [path if path.is_file() else path / "result.json"]
+        if not files[0].exists():
+            files = []
+            for pattern in ("*.json", "*/result.json", "grid/*.json"):
+                files += sorted(path.glob(pattern))
+        for file in files:
+            try:
+                new = read(file)
+            except (ValueError, KeyError, TypeError) as error:
+                print(f"{file}: left out, not a result ({error!r})", file=sys.stderr)
+                continue
+            key = tuple(new[name] for name in (*FIGURE, "method", "seeds"))
+            old = runs.setdefault(key, new)
+            short, long = sorted((old, new), key=lambda run: len(run["history"]))
+            if short["history"] != long["history"][: len(short["history"])]:
+                message = "another has its arguments and seed; the longer counts"
+                print(f"{file}: {message}", file=sys.stderr)
+            runs[key] = long | {"policies": old["policies"] + new["policies"]}
+    if not runs:
+        raise ValueError(f"no results in {', '.join(map(str, paths))}; benchmark/run.py makes some")
+    order = {name: place for place, name in enumerate([*others_scores().index, *METHODS])}
+    rank = lambda run: (order.get(run["task"], 99), *(run[name] for name in SETTING))
+    ordered = sorted(runs.values(), key=lambda run: (rank(run), order.get(run["name"], 99)))
+    return pd.DataFrame(ordered)
+
+
+def evaluations(runs: pd.DataFrame) -> pd.DataFrame:
+    """A row for each run, evaluation and agent, with METHOD and all metrics."""
+    frames = []
+    for number, run in enumerate(runs.to_dict("records")):
+        args = run["args"]
+        frame = pd.DataFrame(run["history"])
+        metrics = [name for name in frame if name not in ("step", "seconds")]
+        frame = frame.explode(metrics).astype(float)
+        if args.get("dropout") == 0 and "members" not in args:  # there is no Var[Q]
+            frame["ood_auroc"] = np.nan
+        about = {name: run[name] for name in (*METHOD, "conditions")}
+        about |= {"run": number, "agent": frame.groupby("step").cumcount()}
+        about |= {"warmup": args["warmup_steps"], "num_seeds": args["num_seeds"]}
+        frames.append(frame.assign(**about))
+    return pd.concat(frames, ignore_index=True)
+
+
+def played(runs: pd.DataFrame, by: list[str]) -> pd.DataFrame:
+    """A row for each score of a policy: of an agent, or of an episode where there is but one agent.
+    `by` are the columns that tell methods and settings apart. Of several evaluations of a policy
+    those of the most episodes stay."""
+    rows = []
+    for number, run in enumerate(runs.to_dict("records")):
+        unique = {str(key_of(one)): one for one in run["policies"]}
+        for one in unique.values():
+            about = {name: run[name] for name in by}
+            about |= {"updates": one["step"], "episodes": one["episodes"]}
+            about |= {"policy": one["policy"], "N": one["candidates"]}
+            name = POLICY_NAMES.get(one["policy"], one["policy"])
+            about["who"] = name.format(one["candidates"])
+            for agent, scores in enumerate(one["scores"]):
+                for score in scores:
+                    rows.append({**about, "agent": f"{number}, {agent}", "score": score})
+    about = [*by, "updates", "episodes", "policy", "N", "who", "agent"]
+    rows = pd.DataFrame(rows, columns=[*about, "score"])
+    policy = [*by, "updates", "policy", "N"]
+    rows = rows[rows["episodes"] == rows.groupby(policy)["episodes"].transform("max")]
+    alone = rows.groupby(policy)["agent"].transform("nunique") == 1
+    episodes = rows[alone].assign(over="the episodes of a single seed")
+    agents = rows[~alone].groupby(about, sort=False)["score"].mean().reset_index()
+    return pd.concat([episodes, agents.assign(over="seeds")])
