@@ -31,7 +31,6 @@ RUN/variance-STEP.png shows Var[Q] at both kinds of actions, as the paper's figu
 """
 
 import copy
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -39,6 +38,7 @@ import numpy as np
 import torch
 import tyro
 from evaluate import SCRIPTS, load
+from lib.data import load_transitions
 from lib.figures import new_figure, save
 from lib.files import errors_in_one_line, write_json
 from scipy.stats import mannwhitneyu, spearmanr
@@ -50,6 +50,7 @@ import uwac
 NUM_STATES = 1_000
 NUM_SAMPLES = (4, 10, 100)
 FOR_MEANS = 1_000  # samples of a state's VAE
+WITH_VARIANCE = ("uwac", "uwac_code", "ensembles")
 NUM_UNTRAINED = 10  # agents
 AT_ONCE = 10_000  # rows of the data
 
@@ -200,16 +201,15 @@ def weights(agent: uwac.Agent, obs: Tensor) -> dict[str, Tensor]:
 
 def data_of(run: Path, saved: dict) -> list[Tensor]:
     """The transitions that a run learned from. Raises ValueError, and OSError of a download."""
-    learned_from = saved["data"]
-    if learned_from["path"] == d4rl.describe({})["path"]:
-        raise ValueError(f"{run}: learned from arrays, which no file keeps")
-    env_id = saved["args"]["env_id"]
-    path = Path(saved["args"]["dataset_path"] or d4rl.download(env_id))
-    with closing(d4rl.make(env_id)) as env:
-        data, about = uwac.load_data(env, path)
-    if about["data"]["sha256"] != learned_from["sha256"]:
+    env_id, learned_from = saved["args"]["env_id"], saved["data"]
+    path = Path(learned_from["path"])
+    if not path.is_file():
+        if d4rl.full_id(env_id) not in d4rl.DATASETS:
+            raise ValueError(f"{run}: learned from {path}, which is no file here")
+        path = d4rl.download(env_id)
+    if d4rl.describe(path)["sha256"] != learned_from["sha256"]:
         raise ValueError(f"{run}: {path} is not the data that it learned from")
-    return data
+    return load_transitions(env_id, path)
 
 
 def diagnose(run: Path) -> dict[str, list[float]]:
@@ -223,7 +223,7 @@ def diagnose(run: Path) -> dict[str, list[float]]:
     obs, action = (array[rows].expand(agent.args.num_seeds, -1, -1) for array in data[:2])
     with torch.no_grad():
         found = constraint(agent, obs) | errors(agent, obs, action)
-        if script != "bear" and agent.args.dropout > 0:
+        if script in WITH_VARIANCE and agent.args.dropout > 0:
             aurocs, shown = detection(agent, data, rows)
             found |= aurocs | weights(agent, obs)
             draw(run, step, found, shown)
