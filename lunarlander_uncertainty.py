@@ -35,7 +35,8 @@ from tqdm.auto import tqdm
 
 D = 8  # numbers in an observation of LunarLander
 A = 4  # actions: no engine, left, main, right
-FIELDS = ("obs", "action", "reward", "next_obs", "done", "ended")  # names in the expert's data
+FIELDS = ("obs", "action", "reward", "next_obs", "done", "ended")
+Data = dict[str, np.ndarray]  # the expert's steps: an array (T, E, ...) for each of FIELDS
 STEPS = 6_250  # steps of the data in each of 16 environments: 100,000 in all
 SKY = ((-1, 1), (-0.1, 1.6))  # x and y of the pictures
 Probability = Annotated[float, Field(ge=0, le=1)]
@@ -51,11 +52,11 @@ class Args:
     expert: Path | None = None  # expert.npz of an earlier run, in place of training an expert
     expert_seed: Seed = 1  # seed of the expert; with 1 its mean return is 280 (paper: 270)
     expert_iterations: PositiveInt = 900  # each has 2,048 steps of the expert and an AWR update
-    # UWAC
-    beta: PositiveFloat = 1.6  # numerator of the weight beta / Var[Q] (paper, 5.5); 1e9: no weights
+    beta: PositiveFloat = (
+        1.6  # numerator of the weight beta / Var[Q] (paper, 5.5); 1e9: equal weights
+    )
     dropout: Annotated[float, Field(gt=0, lt=1)] = 0.1  # rate, after each hidden layer (ml-uwac)
     weight_clip: PositiveFloat = 1.5  # upper limit of the weight (the paper's words: 1.5 beta)
-    # The rest of Algorithm 1
     hidden_dim: PositiveInt = 64  # units per hidden layer, H
     batch_size: PositiveInt = 256  # transitions per update, B (BEAR)
     gamma: Probability = 0.99  # discount per step (BEAR)
@@ -237,8 +238,8 @@ def state_variance(agent: Agent, obs: Tensor) -> Tensor:
     """Var[Q1] + Var[Q2], its mean over the policy's actions: obs (n, D) -> (S, n)."""
     obs = obs.expand(agent.args.num_seeds, -1, -1)
     policy = agent.actor(obs).softmax(-1)  # (n, A)
-    variance = agent.uncertainty(agent.critic, obs, every_action(obs))
-    return (policy * variance).sum(-1).clamp(min=1e-12)  # has a logarithm if all units are dead
+    variance = agent.uncertainty(agent.critic, obs, every_action(obs))  # (n, A)
+    return (policy * variance).sum(-1)
 
 
 def auroc(known: Tensor, novel: Tensor) -> list[float]:
@@ -291,23 +292,24 @@ def awr_update(actor: MLP, value: MLP, optimizer, steps: dict[str, Tensor]) -> N
         minimize((weight[index] * loss).mean())
 
 
-def train_expert(args: Args) -> dict[str, np.ndarray]:
-    """An expert's last 100,000 steps, arrays (T, E, ...): obs, action, reward, next_obs, done (1
-    where the episode terminated) and ended (whether by that or by the time limit)."""
+def train_expert(args: Args) -> Data:
+    """An expert's last 100,000 steps. done: terminated. ended: terminated, or at the time limit."""
     torch.manual_seed(args.expert_seed)
     actor = MLP((), D, 128, A)
     value = MLP((), D, 128, 1)
-    rates = [{"params": actor.parameters(), "lr": 5e-4}, {"params": value.parameters(), "lr": 1e-3}]
-    optimizer = torch.optim.Adam(rates, fused=True)
+    actor_group = {"params": actor.parameters(), "lr": 5e-4}
+    value_group = {"params": value.parameters(), "lr": 1e-3}
+    optimizer = torch.optim.Adam([actor_group, value_group], fused=True)
     schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1, 0, args.expert_iterations)
-    obs_rms = RunningMeanStd(shape=(D,))  # of all states so far
+    obs_rms = RunningMeanStd()  # of all states so far
     replay = []
     vector_kwargs = {"autoreset_mode": "Disabled"}
     with closing(gym.make_vec("LunarLander-v3", 16, "sync", vector_kwargs)) as envs:
         obs, _ = envs.reset(seed=args.expert_seed)
-        for _ in tqdm(range(args.expert_iterations), "expert", unit=" iterations", disable=None):
+        for _ in tqdm(range(args.expert_iterations), "expert", disable=None):
             for _ in range(128):
-                action = Categorical(logits=actor(normalized(obs, obs_rms))).sample().numpy()
+                policy = Categorical(logits=actor(normalized(obs, obs_rms)))
+                action = policy.sample().numpy()
                 next_obs, reward, done, truncated, _ = envs.step(action)
                 ended = done | truncated
                 step = (obs, action, np.float32(reward), next_obs, np.float32(done), ended)
@@ -326,7 +328,7 @@ def train_expert(args: Args) -> dict[str, np.ndarray]:
     return {name: tensor.numpy() for name, tensor in default_collate(replay).items()}
 
 
-def load_expert(path: Path) -> dict[str, np.ndarray]:
+def load_expert(path: Path) -> Data:
     """What `train_expert` returned in an earlier run. Raises ValueError if it is not that."""
     try:
         with np.load(path.expanduser()) as file:
@@ -335,10 +337,9 @@ def load_expert(path: Path) -> dict[str, np.ndarray]:
         raise ValueError(f"--expert {path}: not a run's expert.npz ({error})") from error
 
 
-def cut(expert: dict[str, np.ndarray], clip: str) -> tuple[dict, np.ndarray, np.ndarray]:
-    """Three parts of the expert's data: transitions to train on, arrays (n, ...), whose state and
-    next state are kept; such states (n, D) of two environments, which are held out; and removed
-    states (n, D). Raises ValueError if one of the three is empty."""
+def cut(expert: Data, clip: str) -> tuple[Data, np.ndarray, np.ndarray]:
+    """Transitions to train on, (n, ...), whose state and next state are kept; such states of two
+    more environments, (n, D); removed states, (n, D). Raises ValueError if there are none."""
     states = np.stack([expert["obs"], expert["next_obs"]])  # (2, T, E, D)
     is_removed = states[..., 0] < 0.1 if clip == "left" else states[..., 1] > 0.8  # (2, T, E)
     is_kept = ~is_removed.any(0)  # (T, E)
@@ -356,56 +357,53 @@ def train(agent: Agent, data: list[Tensor], kept: Tensor, novel: Tensor) -> list
     total = agent.args.total_steps
     measured = {total * tenth // 10 for tenth in range(11)}
     history = []
-    for step in tqdm(range(total + 1), "agents", unit=" updates", disable=None):
+    for step in tqdm(range(total + 1), "agents", disable=None):
         metrics = update(agent, data) if step > 0 else {}
         if step not in measured:
             continue
         bad = [name for name, values in metrics.items() if not values.isfinite().all()]
         if bad:
-            raise FloatingPointError(f"diverged at update {step}: {', '.join(bad)} not finite")
+            raise FloatingPointError(f"diverged at update {step}: {bad} not finite")
         found = auroc(state_variance(agent, kept), state_variance(agent, novel))
         tqdm.write(f"update {step}: AUROC of Var[Q] {np.round(found, 3)}")
-        row = {name: values.tolist() for name, values in metrics.items()}
-        history.append({"step": step, "auroc_variance": found, **row})
+        row = {"step": step, "auroc_variance": found}
+        history.append(row | {name: values.tolist() for name, values in metrics.items()})
     return history
 
 
-def draw(expert: dict, clip: str, obs_rms: RunningMeanStd, agents: dict, history: list) -> Figure:
+def draw(expert: Data, clip: str, obs_rms: RunningMeanStd, agents: list, history: list) -> Figure:
     """The expert's states (paper, figure 2), Var[Q] over the sky (figures 3 and 7), AUROC."""
     figure = Figure(figsize=(20, 4), layout="constrained")
     *maps, course = figure.subplots(1, 4)
     obs = expert["obs"].reshape(-1, D)
     *_, counts = maps[0].hist2d(obs[:, 0], obs[:, 1], 50, range=SKY, norm="log")
     figure.colorbar(counts, label="number of states")
-    maps[0].set_title("the expert's states, before the cut (dashed)")
     x, y = np.meshgrid(np.linspace(*SKY[0]), np.linspace(*SKY[1]))  # (50, 50)
     sky = np.tile(obs_rms.mean, (*x.shape, 1))  # the other six numbers are the data's means
     sky[:, :, 0] = x
     sky[:, :, 1] = y
-    for axes, title in zip(maps[1:], agents):
-        variance = state_variance(agents[title], normalized(sky, obs_rms).flatten(0, 1))
-        colours = axes.pcolormesh(x, y, variance.log10().mean(0).view(x.shape))
+    for axes, agent in zip(maps[1:], agents):
+        variance = state_variance(agent, normalized(sky, obs_rms).flatten(0, 1))
+        log_variance = variance.log10().mean(0)
+        colours = axes.pcolormesh(x, y, log_variance.view(x.shape))
         figure.colorbar(colours, label=r"$\log_{10}$ Var[Q], mean of agents")
-        axes.set_title(title)
-    for axes in maps:
+    for axes, title in zip(maps, ("the expert's states", "before training", "after training")):
         edge = axes.axvline(0.1) if clip == "left" else axes.axhline(0.8)
         edge.set(color="#D55E00", linestyle="--")
-        axes.set(xlabel="x", ylabel="y")
+        axes.set(title=title, xlabel="x", ylabel="y")
     steps = [row["step"] for row in history]
     values = np.array([row["auroc_variance"] for row in history])  # (11, S)
     course.plot(steps, values, color="0.7")
     course.plot(steps, values.mean(1), color="black")
     course.axhline(0.5, color="#D55E00", linestyle="--")
-    course.set(xlabel="update", ylabel="AUROC of Var[Q]", ylim=(0, 1))
-    course.set_title("does Var[Q] find removed states? mean of agents (black)")
+    course.set(title="AUROC of Var[Q] (black: mean)", xlabel="update", ylim=(0, 1))
     return figure
 
 
-def study(expert: dict[str, np.ndarray], clip: str, args: Args) -> tuple[dict, Figure]:
-    """Trains agents on what the clip leaves. Compares Var[Q] at kept and at removed states, in
-    numbers and a picture. Raises as `cut` and `train`."""
+def study(expert: Data, clip: str, args: Args) -> tuple[dict, Figure]:
+    """Trains agents on what the clip leaves: numbers and a picture. Raises as `cut` and `train`."""
     known, held_out, removed = cut(expert, clip)
-    obs_rms = RunningMeanStd(shape=(D,))
+    obs_rms = RunningMeanStd()
     obs_rms.update(known["obs"])
     data = [
         normalized(known["obs"], obs_rms),
@@ -431,19 +429,18 @@ def study(expert: dict[str, np.ndarray], clip: str, args: Args) -> tuple[dict, F
         "auroc_distance": auroc(*nearest),  # to the nearest training state
         "history": history,
     }
-    agents = {"Var[Q] before training": untrained, "Var[Q] after training": agent}
-    return numbers, draw(expert, clip, obs_rms, agents, history)
+    return numbers, draw(expert, clip, obs_rms, [untrained, agent], history)
 
 
 def main(args: Args) -> dict:
-    """The whole study into --run-dir: expert.npz, pictures, and result.json, whose contents it
-    returns. Raises ValueError, FloatingPointError as `train`, OSError."""
+    """The study, into --run-dir. Returns what result.json holds. Raises OSError, and as `study`."""
+    expert = args.expert and load_expert(args.expert)
     run = args.run_dir.expanduser()
     run.mkdir(parents=True, exist_ok=True)
     if {path.name for path in run.iterdir()} - {"in-use.lock"}:
         raise ValueError(f"--run-dir {run} is not empty: choose another")
     with FileLock(run / "in-use.lock", timeout=0):
-        expert = load_expert(args.expert) if args.expert else train_expert(args)
+        expert = expert or train_expert(args)
         np.savez_compressed(run / "unfinished.npz", **expert)
         (run / "unfinished.npz").replace(run / "expert.npz")
         mean_return = float(expert["reward"].sum() / expert["ended"].sum())
