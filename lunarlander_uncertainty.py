@@ -43,7 +43,7 @@ Probability = Annotated[float, Field(ge=0, le=1)]
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 
 
-@dataclass(config={"allow_inf_nan": False})
+@dataclass(config={"allow_inf_nan": False, "extra": "forbid"})
 class Args:
     seed: Seed = 0  # seed of the agents; same machine, arguments and expert: same numbers
     num_seeds: PositiveInt = 5  # agents trained at once, S

@@ -2,26 +2,31 @@
 
 import inspect
 import json
+import resource
+import sys
 from dataclasses import replace
 from functools import partial
 from operator import attrgetter
+from pathlib import Path
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
 from conftest import command_line
+from filelock import FileLock
 from torch.testing import assert_close
 
 import lunarlander_uncertainty as lunar
 import uwac
 
-SHARED = ["StackedLinear", "MLP", "concat", "Critic.forward", "analytic_dropout_variance"]
-SHARED += ["Agent.minimize", "Args.__post_init__"]  # uwac.py's MLP and checks of Args go on
+SHARED = ["StackedLinear", "MLP", "concat", "Critic.forward", "analytic_dropout_variance", "pick"]
+SHARED += ["Agent.minimize"]
 TINY = lunar.Args(num_seeds=2, total_steps=3, batch_size=8, hidden_dim=8, expert_iterations=1)
 
 
 def test_code_shared_with_uwac_is_the_same_to_the_letter():
-    for find in map(attrgetter, SHARED):
+    for find in map(attrgetter, SHARED):  # uwac.py's MLP goes on
         assert inspect.getsource(find(uwac)).startswith(inspect.getsource(find(lunar)))
 
 
@@ -55,15 +60,12 @@ def test_update_by_hand(monkeypatch):
     targets = [*agent.target_actor.parameters(), *target_critic.parameters()]
     before = [parameter.clone() for parameter in targets]
     torch.manual_seed(1)
-    metrics = lunar.update(agent, data, args)
+    metrics = lunar.update(agent, data)
     critic_loss = (weight * error.square()).sum(0).mean(1)
     means = [target_q.mean(1), var_y.mean(1), weight.mean(1)]
     assert_close(list(metrics.values()), [critic_loss, actor_loss, *means])
     online = [*actor.parameters(), *critic.parameters()]
     assert_close(targets, [0.75 * old + 0.25 * new for old, new in zip(before, online)])
-    critic.layers[2].weight.data.zero_()  # Var[Q] is 0, and has a logarithm; the target's is not
-    assert lunar.state_variance(agent, obs[0]).log10().isfinite().all()
-    assert target_critic.layers[2].weight.any()
 
 
 def test_td_lambda_returns_by_hand():
@@ -99,28 +101,59 @@ def test_awr_by_hand():
     assert_close(found[-1][1], of_logits[of_actor].mean(0)[None])
 
 
-def test_study_of_a_critic_whose_variance_grows_to_the_left(monkeypatch):
+def test_study_of_an_agent_whose_variance_grows_to_the_left_until_update_11(monkeypatch):
+    """The other agent's variance is 1 everywhere."""
     states = np.random.default_rng(0).normal(size=(100, 4, 8)).astype(np.float32)
     expert = {"obs": states, "next_obs": states + 1, "action": states[..., 1].astype(int) % 4}
     expert |= {"reward": states[..., 2], "done": states[..., 3]}
-    losses = {"critic_loss": torch.zeros(2), "actor_loss": torch.zeros(2)}
-    given = []
-    monkeypatch.setattr(lunar, "update", lambda *a: given.append(a[1]) or losses)
-    variance = lambda agent, obs: given.append(obs) or (-obs[None, :, 0]).exp()
+    metrics = {"critic_loss": torch.zeros(2), "weight": torch.tensor([1.0, 2])}
+    updates, measured = [], []
+
+    def update(agent, data):
+        updates.append(data)
+        agent.sign = 1 if len(updates) > 10 else -1
+        return metrics
+
+    def variance(agent, obs):
+        measured.append(obs)
+        sign = getattr(agent, "sign", -1)
+        return torch.stack([(sign * obs[:, 0]).exp(), torch.ones(len(obs))])
+
+    monkeypatch.setattr(lunar, "update", update)
     monkeypatch.setattr(lunar, "state_variance", variance)
-    numbers, figure = lunar.study(expert, "left", TINY)
-    assert list(numbers.values())[:4] == [209, 102, [1.0], pytest.approx([0.8279], abs=1e-4)]
+    numbers, figure = lunar.study(expert, "left", replace(TINY, total_steps=25))
+    assert (numbers["states_removed"], numbers["transitions_trained"]) == (209, 102)
+    assert numbers["auroc_variance_untrained"] == [1, 0.5] and numbers["auroc_variance"] == [0, 0.5]
+    assert numbers["auroc_distance"] == pytest.approx(0.8279, abs=1e-4)
+    kept, removed = (obs.norm(dim=1) for obs in measured[:2])
+    larger = (removed[:, None] > kept).double().mean()
+    assert numbers["auroc_norm"] == pytest.approx(larger.item(), abs=1e-6)
+    steps = [0, 2, 5, 7, 10, 12, 15, 17, 20, 22, 25]
+    rows = [{"step": step, "auroc_variance": [float(step <= 10), 0.5]} for step in steps]
+    then = {"critic_loss": [0, 0], "weight": [1, 2]}
+    assert numbers["history"] == rows[:1] + [row | then for row in rows[1:]]
+
     known = states[:, 2:][states[:, 2:, 0] >= 0.1]
-    obs, action, reward, next_obs, done = (tensor.numpy() for tensor in given[0])
+    obs, action, reward, next_obs, done = (tensor.numpy() for tensor in updates[0])
     normalized = (np.stack([known, known + 1]) - known.mean(0)) / (known.std(0) + 1e-3)
     np.testing.assert_allclose([obs, next_obs], normalized, atol=1e-4)
     assert (action.argmax(1) == known[:, 1].astype(int) % 4).all()
     assert (reward == known[:, 2]).all() and (done == known[:, 3]).all()
-    colours = figure.axes[1].collections[0].get_array()  # of the sky, from left to right
-    assert (np.diff(colours, axis=1) < 0).all() and given[-1][:, 2:].abs().max() < 1e-3
-    losses["critic_loss"][1] = torch.nan  # of one seed
-    with pytest.raises(FloatingPointError, match="clip top: .* at update 1"):
-        lunar.study(expert, "top", TINY)
+
+    whole, before, after, course = figure.axes[:4]
+    x, y = states[..., 0], states[..., 1]
+    shown = (abs(x) <= 1) & (y >= -0.1) & (y <= 1.6)
+    assert whole.collections[0].get_array().sum() == shown.sum()
+    for axes, sign in ((before, -1), (after, 1)):
+        colours = axes.collections[0].get_array()  # from left to right
+        assert (sign * np.diff(colours, axis=1) > 0).all()
+    assert measured[-1][:, 2:].abs().max() < 1e-3  # the sky: the training data's means
+    shown = [line.get_ydata() for line in course.lines[:3]]  # two agents, and their mean
+    np.testing.assert_allclose(shown[:2], np.transpose([row["auroc_variance"] for row in rows]))
+    np.testing.assert_allclose(shown[2], np.mean(shown[:2], 0))
+    metrics["critic_loss"][1] = torch.nan  # of one agent
+    with pytest.raises(FloatingPointError, match=r"diverged at update 2: \['critic_loss'\] not"):
+        lunar.study(expert, "top", replace(TINY, total_steps=25))
 
 
 def test_a_cut_removes_states_and_next_states():
@@ -135,19 +168,22 @@ def test_a_cut_removes_states_and_next_states():
         assert sorted(removed[:, 2]) == [10 * e + i for e in (0, 1, 2) for i in gone]
     for everywhere in (0.0, 0.5):
         obs[:, :, 0] = everywhere
-        with pytest.raises(ValueError, match="--clip left"):
+        with pytest.raises(ValueError, match="clip left: no states on one side"):
             lunar.cut(expert, "left")
 
 
-def test_whole_run(tmp_path, monkeypatch, capsys):
+def test_whole_run(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setattr(lunar.gym, "make_vec", partial(lunar.gym.make_vec, max_episode_steps=80))
-    learned, awr_update = [], lunar.awr_update
-    monkeypatch.setattr(lunar, "awr_update", lambda *a: learned.append(a) or awr_update(*a))
-    args = replace(TINY, run_dir="~/run", expert_iterations=9)
-    result = lunar.main(args)
+    made, learned = [], []
+    make_vec = partial(gym.make_vec, max_episode_steps=80)
+    monkeypatch.setattr(gym, "make_vec", lambda *a: made.append(make_vec(*a)) or made[-1])
+    monkeypatch.setattr(lunar, "awr_update", lambda *a: learned.append(a) or a[2].step())
     run = tmp_path / "run"
-    assert (run / "left.png").exists() and (run / "top.png").exists()
+    run.mkdir()
+    (run / "in-use.lock").touch()  # by a run that was stopped before it had anything
+    result = lunar.main(replace(TINY, run_dir="~/run", expert_iterations=9, seed=np.int64(0)))
+    files = {"expert.npz", "left.png", "top.png", "result.json", "in-use.lock"}
+    assert {path.name for path in run.iterdir()} == files
     expert = dict(np.load(run / "expert.npz"))
     obs = expert["obs"]
     follows = (expert["next_obs"][:-1] == obs[1:]).all(-1)  # but where an episode ended
@@ -158,13 +194,53 @@ def test_whole_run(tmp_path, monkeypatch, capsys):
         normalized = (expert[name][-1024:] - obs.mean((0, 1))) / (obs.std((0, 1)) + 1e-3)
         np.testing.assert_allclose(learned[-1][3][name], normalized, 1e-3, 1e-3)
     assert [group["lr"] for group in learned[-1][2].param_groups] == [0, 0]  # in the end
-    assert command_line(lunar, "--run-dir ~/run", monkeypatch) == 1
-    assert capsys.readouterr().err.endswith(f"error: --run-dir {run} exists: choose another\n")
-    other, _ = lunar.study(expert, "top", replace(args, seed=1))
-    assert other["metrics"] != result["clips"]["top"]["metrics"]
-    args.run_dir = "~/again"
-    assert lunar.main(args, expert)["clips"] == result["clips"]
-    assert json.loads((run / "result.json").read_text()) == json.loads(json.dumps(result))
+    other, _ = lunar.study(expert, "top", replace(TINY, seed=1))
+    assert other["history"] != result["clips"]["top"]["history"]
+    again = lunar.main(replace(TINY, run_dir="~/again", expert="~/run/expert.npz"))
+    assert again["clips"] == result["clips"] and len(made) == 1  # no second expert
+    saved = json.loads((run / "result.json").read_text())
+    assert saved == json.loads(json.dumps(result, default=str))
     monkeypatch.setattr(lunar, "STEPS", 100)
     assert (lunar.train_expert(TINY)["obs"] == obs[28:128]).all()
-    assert lunar.auroc(torch.tensor([[1.0, 2]]), torch.tensor([[2.0, 3], [0, 1]])) == [0.875, 0.125]
+    monkeypatch.setattr(lunar, "awr_update", lambda *a: sys.exit())
+    pytest.raises(SystemExit, lunar.train_expert, TINY)
+    assert len(made) == 3 and all(envs.closed for envs in made)
+
+
+def test_auroc():
+    known, novel = torch.tensor([[1.0, 2]]), torch.tensor([[2.0, 3], [0, 1]])
+    assert lunar.auroc(known, novel) == [0.875, 0.125]
+
+
+def test_bad_input(tmp_path, refused, monkeypatch):
+    """A line each, and no file is changed or left."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(lunar.gym, "make_vec", None)  # no expert is trained
+    for folder in ("full", "used"):
+        Path(folder).mkdir()
+    for file in ("full/thesis.txt", "used/in-use.lock", "text.npz"):
+        Path(file).write_text("words")
+    np.savez("other.npz", obs=np.zeros(3))
+    np.save("array.npz", np.zeros(3))
+    files = set(Path().rglob("*"))
+    assert "full is not empty: choose another" in refused("--run-dir full", lunar)
+    with FileLock("used/in-use.lock"):
+        assert "in-use.lock' could not be acquired" in refused("--run-dir used", lunar)
+    for file in ("text.npz", "other.npz", "array.npz", "none.npz"):
+        assert f"--expert {file}: not a run's expert.npz (" in refused(f"--expert {file}", lunar)
+    assert set(Path().rglob("*")) == files
+    for wrong in ({"expert_seed": 2**63}, {"dropout": 0.0}, {"beta": np.inf}, {"clip": "left"}):
+        pytest.raises(ValueError, replace, TINY, **wrong)
+    assert command_line(lunar, "--tau 2", monkeypatch) == 2
+
+
+def test_a_full_disk_leaves_no_half_of_an_expert(tmp_path, monkeypatch):
+    expert = {name: np.random.normal(size=10_000) for name in lunar.FIELDS}
+    monkeypatch.setattr(lunar, "train_expert", lambda args: expert)
+    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
+    try:
+        pytest.raises(OSError, lunar.main, replace(TINY, run_dir=tmp_path))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+    assert not (tmp_path / "expert.npz").exists()
