@@ -48,7 +48,7 @@ class Args:
     seed: Seed = 0  # seed of the agents; same machine, arguments and expert: same numbers
     num_seeds: PositiveInt = 5  # agents trained at once, S
     total_steps: PositiveInt = 8_000  # updates of the agents
-    run_dir: Path = Path("runs/lunarlander")  # folder of results, new or empty
+    run_dir: Path = Path("runs/lunarlander")  # folder of results, a new one
     expert: Path | None = None  # expert.npz of an earlier run, in place of training an expert
     expert_seed: Seed = 1  # seed of the expert; with 1 its mean return is 280 (paper: 270)
     expert_iterations: PositiveInt = 900  # each has 2,048 steps of the expert and an AWR update
@@ -85,13 +85,8 @@ class MLP(nn.Module):
 
     def __init__(self, stack: tuple[int, ...], in_dim: int, hidden_dim: int, out_dim: int):
         super().__init__()
-        self.layers = nn.ModuleList(
-            [
-                StackedLinear(stack, in_dim, hidden_dim),
-                StackedLinear(stack, hidden_dim, hidden_dim),
-                StackedLinear(stack, hidden_dim, out_dim),
-            ]
-        )
+        sizes = ((in_dim, hidden_dim), (hidden_dim, hidden_dim), (hidden_dim, out_dim))
+        self.layers = nn.ModuleList(StackedLinear(stack, *size) for size in sizes)
 
     def forward(self, x: Tensor, dropout: float = 0.0) -> Tensor:
         h = F.dropout(self.layers[0](x).relu_(), dropout)
@@ -297,9 +292,8 @@ def train_expert(args: Args) -> Data:
     torch.manual_seed(args.expert_seed)
     actor = MLP((), D, 128, A)
     value = MLP((), D, 128, 1)
-    actor_group = {"params": actor.parameters(), "lr": 5e-4}
-    value_group = {"params": value.parameters(), "lr": 1e-3}
-    optimizer = torch.optim.Adam([actor_group, value_group], fused=True)
+    rates = [{"params": actor.parameters(), "lr": 5e-4}, {"params": value.parameters(), "lr": 1e-3}]
+    optimizer = torch.optim.Adam(rates, fused=True)
     schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1, 0, args.expert_iterations)
     obs_rms = RunningMeanStd()  # of all states so far
     replay = []
@@ -308,18 +302,24 @@ def train_expert(args: Args) -> Data:
         obs, _ = envs.reset(seed=args.expert_seed)
         for _ in tqdm(range(args.expert_iterations), "expert", disable=None):
             for _ in range(128):
-                policy = Categorical(logits=actor(normalized(obs, obs_rms)))
-                action = policy.sample().numpy()
+                action = Categorical(logits=actor(normalized(obs, obs_rms))).sample().numpy()
                 next_obs, reward, done, truncated, _ = envs.step(action)
                 ended = done | truncated
-                step = (obs, action, np.float32(reward), next_obs, np.float32(done), ended)
-                replay.append(dict(zip(FIELDS, step)))
+                replay.append(
+                    {
+                        "obs": obs,
+                        "action": action,
+                        "reward": np.float32(reward),
+                        "next_obs": next_obs,
+                        "done": np.float32(done),
+                        "ended": ended,
+                    }
+                )
                 obs = next_obs
                 if ended.any():
                     obs, _ = envs.reset(options={"reset_mask": ended})
             replay = replay[-STEPS:]
-            # It learns from the newest steps alone: the fresher they are, the faster it improves.
-            steps = default_collate(replay[-1024:])
+            steps = default_collate(replay[-1024:])  # fresh ones alone: it improves faster
             obs_rms.update(steps["obs"][-128:].flatten(0, 1).numpy())
             steps["obs"] = normalized(steps["obs"].numpy(), obs_rms)
             steps["next_obs"] = normalized(steps["next_obs"].numpy(), obs_rms)
@@ -373,8 +373,8 @@ def train(agent: Agent, data: list[Tensor], kept: Tensor, novel: Tensor) -> list
 
 def draw(expert: Data, clip: str, obs_rms: RunningMeanStd, agents: list, history: list) -> Figure:
     """The expert's states (paper, figure 2), Var[Q] over the sky (figures 3 and 7), AUROC."""
-    figure = Figure(figsize=(20, 4), layout="constrained")
-    *maps, course = figure.subplots(1, 4)
+    figure = Figure(figsize=(11, 8), layout="constrained")
+    *maps, course = figure.subplots(2, 2).flatten()
     obs = expert["obs"].reshape(-1, D)
     *_, counts = maps[0].hist2d(obs[:, 0], obs[:, 1], 50, range=SKY, norm="log")
     figure.colorbar(counts, label="number of states")
@@ -436,9 +436,9 @@ def main(args: Args) -> dict:
     """The study, into --run-dir. Returns what result.json holds. Raises OSError, and as `study`."""
     expert = args.expert and load_expert(args.expert)
     run = args.run_dir.expanduser()
+    if {file.name for file in run.glob("*")} - {"in-use.lock", "unfinished.npz"}:
+        raise ValueError(f"--run-dir {run} has files: choose another")
     run.mkdir(parents=True, exist_ok=True)
-    if {path.name for path in run.iterdir()} - {"in-use.lock"}:
-        raise ValueError(f"--run-dir {run} is not empty: choose another")
     with FileLock(run / "in-use.lock", timeout=0):
         expert = expert or train_expert(args)
         np.savez_compressed(run / "unfinished.npz", **expert)

@@ -101,9 +101,9 @@ def test_awr_by_hand():
     assert_close(found[-1][1], of_logits[of_actor].mean(0)[None])
 
 
-def test_study_of_an_agent_whose_variance_grows_to_the_left_until_update_11(monkeypatch):
-    """The other agent's variance is 1 everywhere."""
-    states = np.random.default_rng(0).normal(size=(100, 4, 8)).astype(np.float32)
+def test_study_of_an_agent_whose_variance_grows_to_the_left_at_first(monkeypatch):
+    """And to the right in the end. The other agent's variance is 1 everywhere."""
+    states = np.random.default_rng(0).normal(size=(1000, 4, 8)).astype(np.float32)
     expert = {"obs": states, "next_obs": states + 1, "action": states[..., 1].astype(int) % 4}
     expert |= {"reward": states[..., 2], "done": states[..., 3]}
     metrics = {"critic_loss": torch.zeros(2), "weight": torch.tensor([1.0, 2])}
@@ -111,46 +111,51 @@ def test_study_of_an_agent_whose_variance_grows_to_the_left_until_update_11(monk
 
     def update(agent, data):
         updates.append(data)
-        agent.sign = 1 if len(updates) > 10 else -1
+        agent.sign = len(updates) // 25  # 0 until the last
         return metrics
 
     def variance(agent, obs):
         measured.append(obs)
-        sign = getattr(agent, "sign", -1)
-        return torch.stack([(sign * obs[:, 0]).exp(), torch.ones(len(obs))])
+        return torch.stack([(getattr(agent, "sign", -1) * obs[:, 0]).exp(), torch.ones(len(obs))])
 
     monkeypatch.setattr(lunar, "update", update)
     monkeypatch.setattr(lunar, "state_variance", variance)
     numbers, figure = lunar.study(expert, "left", replace(TINY, total_steps=25))
-    assert (numbers["states_removed"], numbers["transitions_trained"]) == (209, 102)
-    assert numbers["auroc_variance_untrained"] == [1, 0.5] and numbers["auroc_variance"] == [0, 0.5]
-    assert numbers["auroc_distance"] == pytest.approx(0.8279, abs=1e-4)
-    kept, removed = (obs.norm(dim=1) for obs in measured[:2])
-    larger = (removed[:, None] > kept).double().mean()
-    assert numbers["auroc_norm"] == pytest.approx(larger.item(), abs=1e-6)
-    steps = [0, 2, 5, 7, 10, 12, 15, 17, 20, 22, 25]
-    rows = [{"step": step, "auroc_variance": [float(step <= 10), 0.5]} for step in steps]
-    then = {"critic_loss": [0, 0], "weight": [1, 2]}
-    assert numbers["history"] == rows[:1] + [row | then for row in rows[1:]]
-
-    known = states[:, 2:][states[:, 2:, 0] >= 0.1]
+    x, y = states[..., 0], states[..., 1]
+    known = states[:, 2:][x[:, 2:] >= 0.1]
+    normalize = lambda obs: (obs - known.mean(0)) / (known.std(0) + 1e-3)
     obs, action, reward, next_obs, done = (tensor.numpy() for tensor in updates[0])
-    normalized = (np.stack([known, known + 1]) - known.mean(0)) / (known.std(0) + 1e-3)
-    np.testing.assert_allclose([obs, next_obs], normalized, atol=1e-4)
+    np.testing.assert_allclose([obs, next_obs], [normalize(known), normalize(known + 1)], atol=1e-4)
     assert (action.argmax(1) == known[:, 1].astype(int) % 4).all()
     assert (reward == known[:, 2]).all() and (done == known[:, 3]).all()
 
+    kept, removed = (obs.numpy() for obs in measured[:2])
+    assert len(kept) == (x[:, :2] >= 0.1).sum() and len(removed) == 2000  # not the first ones
+    assert (abs(removed[:9] - normalize(states[x < 0.1][:9])) > 0.01).any()
+    assert list(numbers.values())[:2] == [(x < 0.1).sum(), len(obs)]
+    distance = lambda a: np.linalg.norm(a[:, None] - obs, axis=2).min(1)
+    norm = lambda a: np.linalg.norm(a, axis=1)
+    for name, function in (("auroc_distance", distance), ("auroc_norm", norm)):
+        larger = function(removed)[:, None] > function(kept)
+        assert numbers[name] == pytest.approx(larger.mean(), abs=1e-3)
+    assert numbers["auroc_variance_untrained"] == [1, 0.5] and numbers["auroc_variance"] == [0, 0.5]
+    steps, first = [0, 2, 5, 7, 10, 12, 15, 17, 20, 22, 25], [1, *[0.5] * 9, 0]
+    rows = [{"step": step, "auroc_variance": [x, 0.5]} for step, x in zip(steps, first)]
+    then = {"critic_loss": [0, 0], "weight": [1, 2]}
+    assert numbers["history"] == rows[:1] + [row | then for row in rows[1:]]
+
     whole, before, after, course = figure.axes[:4]
-    x, y = states[..., 0], states[..., 1]
     shown = (abs(x) <= 1) & (y >= -0.1) & (y <= 1.6)
     assert whole.collections[0].get_array().sum() == shown.sum()
+    corners = [[-1, -0.1, *known.mean(0)[2:]], [1, 1.6, *known.mean(0)[2:]]]
+    np.testing.assert_allclose(measured[-1][[0, -1]], normalize(corners), atol=1e-4)
     for axes, sign in ((before, -1), (after, 1)):
-        colours = axes.collections[0].get_array()  # from left to right
-        assert (sign * np.diff(colours, axis=1) > 0).all()
-    assert measured[-1][:, 2:].abs().max() < 1e-3  # the sky: the training data's means
+        log_variance = sign * measured[-1][:, 0].view(50, 50) / np.log(10)
+        np.testing.assert_allclose(axes.collections[0].get_array(), log_variance / 2, atol=1e-6)
+        assert axes.lines[0].get_xdata() == [0.1, 0.1]  # the cut
     shown = [line.get_ydata() for line in course.lines[:3]]  # two agents, and their mean
-    np.testing.assert_allclose(shown[:2], np.transpose([row["auroc_variance"] for row in rows]))
-    np.testing.assert_allclose(shown[2], np.mean(shown[:2], 0))
+    expected = np.transpose([row["auroc_variance"] for row in rows])
+    np.testing.assert_allclose(shown, [*expected, expected.mean(0)])
     metrics["critic_loss"][1] = torch.nan  # of one agent
     with pytest.raises(FloatingPointError, match=r"diverged at update 2: \['critic_loss'\] not"):
         lunar.study(expert, "top", replace(TINY, total_steps=25))
@@ -180,7 +185,8 @@ def test_whole_run(tmp_path, monkeypatch):
     monkeypatch.setattr(lunar, "awr_update", lambda *a: learned.append(a) or a[2].step())
     run = tmp_path / "run"
     run.mkdir()
-    (run / "in-use.lock").touch()  # by a run that was stopped before it had anything
+    for file in ("in-use.lock", "unfinished.npz"):  # of a run that was stopped before it had more
+        (run / file).touch()
     result = lunar.main(replace(TINY, run_dir="~/run", expert_iterations=9, seed=np.int64(0)))
     files = {"expert.npz", "left.png", "top.png", "result.json", "in-use.lock"}
     assert {path.name for path in run.iterdir()} == files
@@ -195,16 +201,20 @@ def test_whole_run(tmp_path, monkeypatch):
         np.testing.assert_allclose(learned[-1][3][name], normalized, 1e-3, 1e-3)
     assert [group["lr"] for group in learned[-1][2].param_groups] == [0, 0]  # in the end
     other, _ = lunar.study(expert, "top", replace(TINY, seed=1))
-    assert other["history"] != result["clips"]["top"]["history"]
+    assert other["auroc_norm"] != result["clips"]["top"]["auroc_norm"]  # of other states
+    assert torch.initial_seed() == 1
+    monkeypatch.setattr(lunar.Figure, "savefig", lambda *_, **__: None)  # slow
     again = lunar.main(replace(TINY, run_dir="~/again", expert="~/run/expert.npz"))
     assert again["clips"] == result["clips"] and len(made) == 1  # no second expert
     saved = json.loads((run / "result.json").read_text())
     assert saved == json.loads(json.dumps(result, default=str))
+    other = lunar.train_expert(replace(TINY, expert_seed=2))
+    assert (other["obs"][0] != obs[0]).any() and torch.initial_seed() == 2
     monkeypatch.setattr(lunar, "STEPS", 100)
     assert (lunar.train_expert(TINY)["obs"] == obs[28:128]).all()
     monkeypatch.setattr(lunar, "awr_update", lambda *a: sys.exit())
     pytest.raises(SystemExit, lunar.train_expert, TINY)
-    assert len(made) == 3 and all(envs.closed for envs in made)
+    assert len(made) == 4 and all(envs.closed for envs in made)
 
 
 def test_auroc():
@@ -223,7 +233,7 @@ def test_bad_input(tmp_path, refused, monkeypatch):
     np.savez("other.npz", obs=np.zeros(3))
     np.save("array.npz", np.zeros(3))
     files = set(Path().rglob("*"))
-    assert "full is not empty: choose another" in refused("--run-dir full", lunar)
+    assert "full has files: choose another" in refused("--run-dir full", lunar)
     with FileLock("used/in-use.lock"):
         assert "in-use.lock' could not be acquired" in refused("--run-dir used", lunar)
     for file in ("text.npz", "other.npz", "array.npz", "none.npz"):
