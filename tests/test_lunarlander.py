@@ -103,6 +103,7 @@ def test_awr_by_hand():
 
 def test_study_of_an_agent_whose_variance_grows_to_the_left_at_first(monkeypatch):
     """And to the right in the end. The other agent's variance is 1 everywhere."""
+    assert lunar.auroc(torch.tensor([[1.0, 2]]), torch.tensor([[2.0, 3], [0, 1]])) == [0.875, 0.125]
     states = np.random.default_rng(0).normal(size=(1000, 4, 8)).astype(np.float32)
     expert = {"obs": states, "next_obs": states + 1, "action": states[..., 1].astype(int) % 4}
     expert |= {"reward": states[..., 2], "done": states[..., 3]}
@@ -188,14 +189,16 @@ def test_whole_run(tmp_path, monkeypatch):
     for file in ("in-use.lock", "unfinished.npz"):  # of a run that was stopped before it had more
         (run / file).touch()
     result = lunar.main(replace(TINY, run_dir="~/run", expert_iterations=9, seed=np.int64(0)))
-    files = {"expert.npz", "left.png", "top.png", "result.json", "in-use.lock"}
-    assert {path.name for path in run.iterdir()} == files
+    files = ["expert.npz", "in-use.lock", "left.png", "result.json", "top.png"]
+    assert sorted(path.name for path in run.iterdir()) == files
     expert = dict(np.load(run / "expert.npz"))
     obs = expert["obs"]
     follows = (expert["next_obs"][:-1] == obs[1:]).all(-1)  # but where an episode ended
     assert (follows == ~expert["ended"][:-1]).all() and (expert["ended"] > expert["done"]).any()
     assert ((abs(expert["reward"]) == 100) == expert["done"]).all()  # a crash or a landing
     assert result["mean_return"] == expert["reward"].sum() / expert["ended"].sum()
+    removed = [numbers["states_removed"] for numbers in result["clips"].values()]
+    assert removed == [(obs[..., 0] < 0.1).sum(), (obs[..., 1] > 0.8).sum()]
     for name in ("obs", "next_obs"):  # it learned from the newest, normalized by all
         normalized = (expert[name][-1024:] - obs.mean((0, 1))) / (obs.std((0, 1)) + 1e-3)
         np.testing.assert_allclose(learned[-1][3][name], normalized, 1e-3, 1e-3)
@@ -217,18 +220,12 @@ def test_whole_run(tmp_path, monkeypatch):
     assert len(made) == 4 and all(envs.closed for envs in made)
 
 
-def test_auroc():
-    known, novel = torch.tensor([[1.0, 2]]), torch.tensor([[2.0, 3], [0, 1]])
-    assert lunar.auroc(known, novel) == [0.875, 0.125]
-
-
 def test_bad_input(tmp_path, refused, monkeypatch):
     """A line each, and no file is changed or left."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(lunar.gym, "make_vec", None)  # no expert is trained
-    for folder in ("full", "used"):
-        Path(folder).mkdir()
-    for file in ("full/thesis.txt", "used/in-use.lock", "text.npz"):
+    for file in ("full/thesis.txt", "used/in-use.lock", "text/text.npz"):
+        Path(file).parent.mkdir()
         Path(file).write_text("words")
     np.savez("other.npz", obs=np.zeros(3))
     np.save("array.npz", np.zeros(3))
@@ -236,7 +233,7 @@ def test_bad_input(tmp_path, refused, monkeypatch):
     assert "full has files: choose another" in refused("--run-dir full", lunar)
     with FileLock("used/in-use.lock"):
         assert "in-use.lock' could not be acquired" in refused("--run-dir used", lunar)
-    for file in ("text.npz", "other.npz", "array.npz", "none.npz"):
+    for file in ("text/text.npz", "other.npz", "array.npz", "none.npz"):
         assert f"--expert {file}: not a run's expert.npz (" in refused(f"--expert {file}", lunar)
     assert set(Path().rglob("*")) == files
     for wrong in ({"expert_seed": 2**63}, {"dropout": 0.0}, {"beta": np.inf}, {"clip": "left"}):
