@@ -48,13 +48,11 @@ class Args:
     seed: Seed = 0  # seed of the agents; same machine, arguments and expert: same numbers
     num_seeds: PositiveInt = 5  # agents trained at once, S
     total_steps: PositiveInt = 8_000  # updates of the agents
-    run_dir: Path = Path("runs/lunarlander")  # folder of results, a new one
+    run_dir: Path = Path("runs/lunarlander")  # folder of results, which must be new
     expert: Path | None = None  # expert.npz of an earlier run, in place of training an expert
     expert_seed: Seed = 1  # seed of the expert; with 1 its mean return is 280 (paper: 270)
-    expert_iterations: PositiveInt = 900  # each has 2,048 steps of the expert and an AWR update
-    beta: PositiveFloat = (
-        1.6  # numerator of the weight beta / Var[Q] (paper, 5.5); 1e9: equal weights
-    )
+    expert_iterations: PositiveInt = 900  # AWR updates of the expert, 2,048 steps before each
+    beta: PositiveFloat = 1.6  # numerator of the weight beta / Var[Q] (paper, 5.5); 1e9: no weights
     dropout: Annotated[float, Field(gt=0, lt=1)] = 0.1  # rate, after each hidden layer (ml-uwac)
     weight_clip: PositiveFloat = 1.5  # upper limit of the weight (the paper's words: 1.5 beta)
     hidden_dim: PositiveInt = 64  # units per hidden layer, H
@@ -292,8 +290,9 @@ def train_expert(args: Args) -> Data:
     torch.manual_seed(args.expert_seed)
     actor = MLP((), D, 128, A)
     value = MLP((), D, 128, 1)
-    rates = [{"params": actor.parameters(), "lr": 5e-4}, {"params": value.parameters(), "lr": 1e-3}]
-    optimizer = torch.optim.Adam(rates, fused=True)
+    actor_group = {"params": actor.parameters(), "lr": 5e-4}
+    value_group = {"params": value.parameters(), "lr": 1e-3}
+    optimizer = torch.optim.Adam([actor_group, value_group], fused=True)
     schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1, 0, args.expert_iterations)
     obs_rms = RunningMeanStd()  # of all states so far
     replay = []
@@ -302,7 +301,8 @@ def train_expert(args: Args) -> Data:
         obs, _ = envs.reset(seed=args.expert_seed)
         for _ in tqdm(range(args.expert_iterations), "expert", disable=None):
             for _ in range(128):
-                action = Categorical(logits=actor(normalized(obs, obs_rms))).sample().numpy()
+                policy = Categorical(logits=actor(normalized(obs, obs_rms)))
+                action = policy.sample().numpy()
                 next_obs, reward, done, truncated, _ = envs.step(action)
                 ended = done | truncated
                 replay.append(

@@ -30,6 +30,11 @@ def test_code_shared_with_uwac_is_the_same_to_the_letter():
         assert inspect.getsource(find(uwac)).startswith(inspect.getsource(find(lunar)))
 
 
+def test_every_option_has_a_comment_beside_it_for_help():
+    options = inspect.getsource(lunar.Args).splitlines()[2:]
+    assert all(" = " in line and "  # " in line for line in options)
+
+
 def test_update_by_hand(monkeypatch):
     """With critics that stay. All that the target actor may do is among 50 candidates."""
     monkeypatch.setattr(lunar.F, "dropout", lambda x, p: (1 - p) * x)
