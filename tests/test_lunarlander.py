@@ -2,27 +2,37 @@
 
 import inspect
 import json
+import resource
+import sys
 from dataclasses import replace
 from functools import partial
 from operator import attrgetter
+from pathlib import Path
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
 from conftest import command_line
+from filelock import FileLock
 from torch.testing import assert_close
 
 import lunarlander_uncertainty as lunar
 import uwac
 
-SHARED = ["StackedLinear", "MLP", "concat", "Critic.forward", "analytic_dropout_variance"]
-SHARED += ["Agent.minimize", "Args.__post_init__"]  # uwac.py's MLP and checks of Args go on
+SHARED = ["StackedLinear", "MLP", "concat", "Critic.forward", "analytic_dropout_variance", "pick"]
+SHARED += ["Agent.minimize"]
 TINY = lunar.Args(num_seeds=2, total_steps=3, batch_size=8, hidden_dim=8, expert_iterations=1)
 
 
 def test_code_shared_with_uwac_is_the_same_to_the_letter():
-    for find in map(attrgetter, SHARED):
+    for find in map(attrgetter, SHARED):  # uwac.py's MLP goes on
         assert inspect.getsource(find(uwac)).startswith(inspect.getsource(find(lunar)))
+
+
+def test_every_option_has_a_comment_beside_it_for_help():
+    options = inspect.getsource(lunar.Args).splitlines()[2:]
+    assert all(" = " in line and "  # " in line for line in options)
 
 
 def test_update_by_hand(monkeypatch):
@@ -55,15 +65,12 @@ def test_update_by_hand(monkeypatch):
     targets = [*agent.target_actor.parameters(), *target_critic.parameters()]
     before = [parameter.clone() for parameter in targets]
     torch.manual_seed(1)
-    metrics = lunar.update(agent, data, args)
+    metrics = lunar.update(agent, data)
     critic_loss = (weight * error.square()).sum(0).mean(1)
     means = [target_q.mean(1), var_y.mean(1), weight.mean(1)]
     assert_close(list(metrics.values()), [critic_loss, actor_loss, *means])
     online = [*actor.parameters(), *critic.parameters()]
     assert_close(targets, [0.75 * old + 0.25 * new for old, new in zip(before, online)])
-    critic.layers[2].weight.data.zero_()  # Var[Q] is 0, and has a logarithm; the target's is not
-    assert lunar.state_variance(agent, obs[0]).log10().isfinite().all()
-    assert target_critic.layers[2].weight.any()
 
 
 def test_td_lambda_returns_by_hand():
@@ -99,28 +106,65 @@ def test_awr_by_hand():
     assert_close(found[-1][1], of_logits[of_actor].mean(0)[None])
 
 
-def test_study_of_a_critic_whose_variance_grows_to_the_left(monkeypatch):
-    states = np.random.default_rng(0).normal(size=(100, 4, 8)).astype(np.float32)
+def test_study_of_an_agent_whose_variance_grows_to_the_left_at_first(monkeypatch):
+    """And to the right in the end. The other agent's variance is 1 everywhere."""
+    assert lunar.auroc(torch.tensor([[1.0, 2]]), torch.tensor([[2.0, 3], [0, 1]])) == [0.875, 0.125]
+    states = np.random.default_rng(0).normal(size=(1000, 4, 8)).astype(np.float32)
     expert = {"obs": states, "next_obs": states + 1, "action": states[..., 1].astype(int) % 4}
     expert |= {"reward": states[..., 2], "done": states[..., 3]}
-    losses = {"critic_loss": torch.zeros(2), "actor_loss": torch.zeros(2)}
-    given = []
-    monkeypatch.setattr(lunar, "update", lambda *a: given.append(a[1]) or losses)
-    variance = lambda agent, obs: given.append(obs) or (-obs[None, :, 0]).exp()
+    metrics = {"critic_loss": torch.zeros(2), "weight": torch.tensor([1.0, 2])}
+    updates, measured = [], []
+
+    def update(agent, data):
+        updates.append(data)
+        agent.sign = len(updates) // 25  # 0 until the last
+        return metrics
+
+    def variance(agent, obs):
+        measured.append(obs)
+        return torch.stack([(getattr(agent, "sign", -1) * obs[:, 0]).exp(), torch.ones(len(obs))])
+
+    monkeypatch.setattr(lunar, "update", update)
     monkeypatch.setattr(lunar, "state_variance", variance)
-    numbers, figure = lunar.study(expert, "left", TINY)
-    assert list(numbers.values())[:4] == [209, 102, [1.0], pytest.approx([0.8279], abs=1e-4)]
-    known = states[:, 2:][states[:, 2:, 0] >= 0.1]
-    obs, action, reward, next_obs, done = (tensor.numpy() for tensor in given[0])
-    normalized = (np.stack([known, known + 1]) - known.mean(0)) / (known.std(0) + 1e-3)
-    np.testing.assert_allclose([obs, next_obs], normalized, atol=1e-4)
+    numbers, figure = lunar.study(expert, "left", replace(TINY, total_steps=25))
+    x, y = states[..., 0], states[..., 1]
+    known = states[:, 2:][x[:, 2:] >= 0.1]
+    normalize = lambda obs: (obs - known.mean(0)) / (known.std(0) + 1e-3)
+    obs, action, reward, next_obs, done = (tensor.numpy() for tensor in updates[0])
+    np.testing.assert_allclose([obs, next_obs], [normalize(known), normalize(known + 1)], atol=1e-4)
     assert (action.argmax(1) == known[:, 1].astype(int) % 4).all()
     assert (reward == known[:, 2]).all() and (done == known[:, 3]).all()
-    colours = figure.axes[1].collections[0].get_array()  # of the sky, from left to right
-    assert (np.diff(colours, axis=1) < 0).all() and given[-1][:, 2:].abs().max() < 1e-3
-    losses["critic_loss"][1] = torch.nan  # of one seed
-    with pytest.raises(FloatingPointError, match="clip top: .* at update 1"):
-        lunar.study(expert, "top", TINY)
+
+    kept, removed = (obs.numpy() for obs in measured[:2])
+    assert len(kept) == (x[:, :2] >= 0.1).sum() and len(removed) == 2000  # not the first ones
+    assert (abs(removed[:9] - normalize(states[x < 0.1][:9])) > 0.01).any()
+    assert list(numbers.values())[:2] == [(x < 0.1).sum(), len(obs)]
+    distance = lambda a: np.linalg.norm(a[:, None] - obs, axis=2).min(1)
+    norm = lambda a: np.linalg.norm(a, axis=1)
+    for name, function in (("auroc_distance", distance), ("auroc_norm", norm)):
+        larger = function(removed)[:, None] > function(kept)
+        assert numbers[name] == pytest.approx(larger.mean(), abs=1e-3)
+    assert numbers["auroc_variance_untrained"] == [1, 0.5] and numbers["auroc_variance"] == [0, 0.5]
+    steps, first = [0, 2, 5, 7, 10, 12, 15, 17, 20, 22, 25], [1, *[0.5] * 9, 0]
+    rows = [{"step": step, "auroc_variance": [x, 0.5]} for step, x in zip(steps, first)]
+    then = {"critic_loss": [0, 0], "weight": [1, 2]}
+    assert numbers["history"] == rows[:1] + [row | then for row in rows[1:]]
+
+    whole, before, after, course = figure.axes[:4]
+    shown = (abs(x) <= 1) & (y >= -0.1) & (y <= 1.6)
+    assert whole.collections[0].get_array().sum() == shown.sum()
+    corners = [[-1, -0.1, *known.mean(0)[2:]], [1, 1.6, *known.mean(0)[2:]]]
+    np.testing.assert_allclose(measured[-1][[0, -1]], normalize(corners), atol=1e-4)
+    for axes, sign in ((before, -1), (after, 1)):
+        log_variance = sign * measured[-1][:, 0].view(50, 50) / np.log(10)
+        np.testing.assert_allclose(axes.collections[0].get_array(), log_variance / 2, atol=1e-6)
+        assert axes.lines[0].get_xdata() == [0.1, 0.1]  # the cut
+    shown = [line.get_ydata() for line in course.lines[:3]]  # two agents, and their mean
+    expected = np.transpose([row["auroc_variance"] for row in rows])
+    np.testing.assert_allclose(shown, [*expected, expected.mean(0)])
+    metrics["critic_loss"][1] = torch.nan  # of one agent
+    with pytest.raises(FloatingPointError, match=r"diverged at update 2: \['critic_loss'\] not"):
+        lunar.study(expert, "top", replace(TINY, total_steps=25))
 
 
 def test_a_cut_removes_states_and_next_states():
@@ -135,36 +179,80 @@ def test_a_cut_removes_states_and_next_states():
         assert sorted(removed[:, 2]) == [10 * e + i for e in (0, 1, 2) for i in gone]
     for everywhere in (0.0, 0.5):
         obs[:, :, 0] = everywhere
-        with pytest.raises(ValueError, match="--clip left"):
+        with pytest.raises(ValueError, match="clip left: no states on one side"):
             lunar.cut(expert, "left")
 
 
-def test_whole_run(tmp_path, monkeypatch, capsys):
+def test_whole_run(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setattr(lunar.gym, "make_vec", partial(lunar.gym.make_vec, max_episode_steps=80))
-    learned, awr_update = [], lunar.awr_update
-    monkeypatch.setattr(lunar, "awr_update", lambda *a: learned.append(a) or awr_update(*a))
-    args = replace(TINY, run_dir="~/run", expert_iterations=9)
-    result = lunar.main(args)
+    made, learned = [], []
+    make_vec = partial(gym.make_vec, max_episode_steps=80)
+    monkeypatch.setattr(gym, "make_vec", lambda *a: made.append(make_vec(*a)) or made[-1])
+    monkeypatch.setattr(lunar, "awr_update", lambda *a: learned.append(a) or a[2].step())
     run = tmp_path / "run"
-    assert (run / "left.png").exists() and (run / "top.png").exists()
+    run.mkdir()
+    for file in ("in-use.lock", "unfinished.npz"):  # of a run that was stopped before it had more
+        (run / file).touch()
+    result = lunar.main(replace(TINY, run_dir="~/run", expert_iterations=9, seed=np.int64(0)))
+    files = ["expert.npz", "in-use.lock", "left.png", "result.json", "top.png"]
+    assert sorted(path.name for path in run.iterdir()) == files
     expert = dict(np.load(run / "expert.npz"))
     obs = expert["obs"]
     follows = (expert["next_obs"][:-1] == obs[1:]).all(-1)  # but where an episode ended
     assert (follows == ~expert["ended"][:-1]).all() and (expert["ended"] > expert["done"]).any()
     assert ((abs(expert["reward"]) == 100) == expert["done"]).all()  # a crash or a landing
     assert result["mean_return"] == expert["reward"].sum() / expert["ended"].sum()
+    removed = [numbers["states_removed"] for numbers in result["clips"].values()]
+    assert removed == [(obs[..., 0] < 0.1).sum(), (obs[..., 1] > 0.8).sum()]
     for name in ("obs", "next_obs"):  # it learned from the newest, normalized by all
         normalized = (expert[name][-1024:] - obs.mean((0, 1))) / (obs.std((0, 1)) + 1e-3)
         np.testing.assert_allclose(learned[-1][3][name], normalized, 1e-3, 1e-3)
     assert [group["lr"] for group in learned[-1][2].param_groups] == [0, 0]  # in the end
-    assert command_line(lunar, "--run-dir ~/run", monkeypatch) == 1
-    assert capsys.readouterr().err.endswith(f"error: --run-dir {run} exists: choose another\n")
-    other, _ = lunar.study(expert, "top", replace(args, seed=1))
-    assert other["metrics"] != result["clips"]["top"]["metrics"]
-    args.run_dir = "~/again"
-    assert lunar.main(args, expert)["clips"] == result["clips"]
-    assert json.loads((run / "result.json").read_text()) == json.loads(json.dumps(result))
+    other, _ = lunar.study(expert, "top", replace(TINY, seed=1))
+    assert other["auroc_norm"] != result["clips"]["top"]["auroc_norm"]  # of other states
+    assert torch.initial_seed() == 1
+    monkeypatch.setattr(lunar.Figure, "savefig", lambda *_, **__: None)  # slow
+    again = lunar.main(replace(TINY, run_dir="~/again", expert="~/run/expert.npz"))
+    assert again["clips"] == result["clips"] and len(made) == 1  # no second expert
+    saved = json.loads((run / "result.json").read_text())
+    assert saved == json.loads(json.dumps(result, default=str))
+    other = lunar.train_expert(replace(TINY, expert_seed=2))
+    assert (other["obs"][0] != obs[0]).any() and torch.initial_seed() == 2
     monkeypatch.setattr(lunar, "STEPS", 100)
     assert (lunar.train_expert(TINY)["obs"] == obs[28:128]).all()
-    assert lunar.auroc(torch.tensor([[1.0, 2]]), torch.tensor([[2.0, 3], [0, 1]])) == [0.875, 0.125]
+    monkeypatch.setattr(lunar, "awr_update", lambda *a: sys.exit())
+    pytest.raises(SystemExit, lunar.train_expert, TINY)
+    assert len(made) == 4 and all(envs.closed for envs in made)
+
+
+def test_bad_input(tmp_path, refused, monkeypatch):
+    """A line each, and no file is changed or left."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(lunar.gym, "make_vec", None)  # no expert is trained
+    for file in ("full/thesis.txt", "used/in-use.lock", "text/text.npz"):
+        Path(file).parent.mkdir()
+        Path(file).write_text("words")
+    np.savez("other.npz", obs=np.zeros(3))
+    np.save("array.npz", np.zeros(3))
+    files = set(Path().rglob("*"))
+    assert "full has files: choose another" in refused("--run-dir full", lunar)
+    with FileLock("used/in-use.lock"):
+        assert "in-use.lock' could not be acquired" in refused("--run-dir used", lunar)
+    for file in ("text/text.npz", "other.npz", "array.npz", "none.npz"):
+        assert f"--expert {file}: not a run's expert.npz (" in refused(f"--expert {file}", lunar)
+    assert set(Path().rglob("*")) == files
+    for wrong in ({"expert_seed": 2**63}, {"dropout": 0.0}, {"beta": np.inf}, {"clip": "left"}):
+        pytest.raises(ValueError, replace, TINY, **wrong)
+    assert command_line(lunar, "--tau 2", monkeypatch) == 2
+
+
+def test_a_full_disk_leaves_no_half_of_an_expert(tmp_path, monkeypatch):
+    expert = {name: np.random.normal(size=10_000) for name in lunar.FIELDS}
+    monkeypatch.setattr(lunar, "train_expert", lambda args: expert)
+    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
+    try:
+        pytest.raises(OSError, lunar.main, replace(TINY, run_dir=tmp_path))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+    assert not (tmp_path / "expert.npz").exists()
