@@ -74,7 +74,9 @@ class Args:
     variance: Literal["mc", "analytic"] = "mc"  # Var[Q] by sampling (Algorithm 1) or in closed form
     passes: Annotated[int, Field(ge=2)] = 100  # dropout passes of "mc", T (paper, Algorithm 1)
     weighting: Literal["variance", "std", "exp", "none"] = "variance"  # see uncertainty_weight
-    weight_clip: PositiveFloat = 1.5  # upper limit of the weight (paper, 5.5; to its letter 1.5 * beta)
+    weight_clip: PositiveFloat = (
+        1.5  # upper limit of the weight (paper, 5.5; to its letter 1.5 * beta)
+    )
     spectral_norm: Literal["auto", True, False] = "auto"  # critics; auto: on for Adroit (paper)
     # BEAR
     batch_size: PositiveInt = 256  # transitions per update, B (BEAR)

@@ -154,32 +154,31 @@ def normalized_score(env_id: str, returns: np.ndarray) -> np.ndarray:
     return 100 * get_normalized_score(env_id, returns) if of_d4rl else returns
 
 
-def download(env_id: str, sha256: str | None = None) -> Path:
+def download(env_id: str) -> Path:
     """The task's file from the first place that has it: D4RL's cache folder (D4RL_DATASET_DIR, or
     ~/.d4rl/datasets) under its own name, or there as TASK-rebuilt.hdf5; D4RL's server; a mirror;
-    TASK-rebuilt.hdf5 in this folder, which is printed. A file with `sha256` goes before all, as a
-    run that goes on needs it. Raises ValueError for a wrong file, OSError where none is found."""
+    TASK-rebuilt.hdf5 in this folder, of which a line is printed. Raises ValueError for a wrong
+    file, OSError where none is found."""
     if full_id(env_id) not in DATASETS:
-        raise ValueError(f"{env_id}: no data of it here; give a file or arrays of your own")
-    file, known = DATASETS[full_id(env_id)]
+        tasks = ", ".join(TASKS)
+        raise ValueError(f"{env_id}: no data of it here; give your own. There are sets of {tasks}")
+    file, sha256 = DATASETS[full_id(env_id)]
     cache = Path(os.getenv("D4RL_DATASET_DIR") or "~/.d4rl/datasets").expanduser()
     path = (HERE if file == DEMO else cache) / Path(file).name
     rebuilt = full_id(env_id).removesuffix("-v0").replace("-longhorizon", "") + "-rebuilt.hdf5"
-    places = [place for place in (path, cache / rebuilt, HERE / rebuilt) if place.is_file()]
-    for place in places:
-        if sha256 and file_hash(place) == sha256:
-            return place
-    if path in places and known and file_hash(path) != known:
+    if path.is_file() and sha256 and file_hash(path) != sha256:
         raise ValueError(f"{path}: not D4RL's file of this name, by its SHA-256; move it away")
-    if places and places[0] != HERE / rebuilt:
-        return places[0]
-    problem = fetch(file, known, path)
-    if problem and not places:
+    for place in (path, cache / rebuilt):
+        if place.is_file():
+            return place
+    problem = fetch(file, sha256, path)
+    if not problem:
+        return path
+    if not (HERE / rebuilt).is_file():
         put = f"Put {path.name}, or a substitute as {rebuilt}, into {cache} (D4RL_DATASET_DIR)"
         raise OSError(f"{env_id}: {problem}.\n{put}.")
-    if problem:
-        print(f"{env_id}: {problem}. So this is a substitute for it: {places[0]}")
-    return places[0] if problem else path
+    print(f"{env_id}: {problem}. A substitute instead: {HERE / rebuilt}")
+    return HERE / rebuilt
 
 
 def fetch(file: str, sha256: str, path: Path) -> str:
@@ -198,7 +197,8 @@ def fetch(file: str, sha256: str, path: Path) -> str:
         except ValueError:
             problem = "wrong SHA-256"
         except OSError as error:  # the network's have long texts
-            problem = error.strerror or type(error).__name__
+            answer = getattr(error, "response", None)
+            problem = error.strerror or getattr(answer, "status_code", type(error).__name__)
         problems.append(f"{address.split('/')[2]}: {problem}")
     return f"no {path.name} ({', '.join(problems)})"
 
