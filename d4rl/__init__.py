@@ -115,7 +115,7 @@ def step_limit_of(env: gym.Env) -> int:
     """The environment's, or without its wrappers the one of its id. Raises ValueError."""
     limit = env.spec.max_episode_steps or gym.spec(env.spec.id).max_episode_steps
     if limit is None:
-        raise ValueError(f"{env.spec.id}: has no step limit, and the data have no timeouts")
+        raise ValueError(f"{env.spec.id}: has no step limit, and the data no timeouts")
     return limit
 
 
