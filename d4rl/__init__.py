@@ -1,17 +1,7 @@
 """D4RL's Gym-MuJoCo and Adroit tasks (Fu et al., 2020) on packages that still install.
 
-    import gymnasium as gym
-    import d4rl                                      # registers the tasks
-
-    env = gym.make("door-human-v0")
-    data = d4rl.qlearning_dataset(env)               # downloaded once, and verified
-    score = 100 * d4rl.get_normalized_score("door-human-v0", episode_return)
-
-The original needs gym and mujoco-py, which nobody maintains. This port keeps the original's names
-for what offline algorithms use of it, and knows of no algorithm. Its environments (envs.py) give
-D4RL's reference returns to six decimals. datasets.csv has the address of every task's file
-(d4rl/infos.py of the original), and its SHA-256 as TensorFlow Datasets publishes it. Those of
-relocate are not known. `door-demo-v0` is not D4RL's: it is a small data set that lies here.
+The names are the original's, for what offline algorithms use. README.md beside this file has an
+example, and says how far it is D4RL.
 """
 
 import csv
@@ -23,7 +13,9 @@ from pathlib import Path
 import gymnasium as gym
 import h5py
 import numpy as np
-from pooch import HTTPDownloader, file_hash, retrieve
+from gymnasium.envs.registration import WrapperSpec
+from gymnasium.utils import RecordConstructorArgs
+from pooch import HTTPDownloader, file_hash, get_logger, retrieve
 
 TASKS = {  # class in envs.py, step limit, and the returns that score 0 (random) and 100 (expert)
     "hopper": ("HopperEnv", 1000, -20.272305, 3234.3),
@@ -34,29 +26,52 @@ TASKS = {  # class in envs.py, step limit, and the returns that score 0 (random)
     "door": ("DoorEnv", 200, -56.512833, 2880.5693087298737),
     "relocate": ("RelocateEnv", 200, -6.425911, 4233.877797728884),
 }
+LONG_HORIZON = {"pen": 200, "hammer": 600, "door": 300, "relocate": 500}  # human-longhorizon's
+ARRAYS = ("observations", "actions", "rewards", "terminals", "timeouts", "next_observations")
 HERE = Path(__file__).parent
 DEMO = "door-demo.hdf5"
 SERVER = "http://rail.eecs.berkeley.edu/datasets/offline_rl/"
 MIRROR = "https://huggingface.co/datasets/imone/D4RL/resolve/"
 MIRROR += "b9e1985fe28a0d67418c99473874d6a837d6cf94/"
-SERVER_TIMEOUT = 20  # seconds
+SERVER_TIMEOUT = (5, 20)  # seconds until it must be connected, and between two parts of a file
 FLOAT32_MAX = np.finfo(np.float32).max
+
+
+class Arrays(dict):
+    """Arrays by their names in a file, and in `about` what `describe` says of it."""
+
 
 with open(HERE / "datasets.csv") as table:
     DATASETS = {row["task"]: (row["file"], row["sha256"]) for row in csv.DictReader(table)}
 
 TASK_OF = {}  # environment id: key of TASKS
+methods = (WrapperSpec("OfflineEnv", "d4rl:OfflineEnv", {}),)
 for env_id in (*DATASETS, *(f"{task}-v0" for task in TASKS)):
-    TASK_OF[env_id] = env_id.split("-")[0]
-    class_name, step_limit, *_ = TASKS[TASK_OF[env_id]]
-    gym.register(env_id, f"d4rl.envs:{class_name}", max_episode_steps=step_limit)
+    task = TASK_OF[env_id] = env_id.split("-")[0]
+    name, limit, *_ = TASKS[task]
+    limit = LONG_HORIZON[task] if "longhorizon" in env_id else limit
+    gym.register(env_id, f"d4rl.envs:{name}", max_episode_steps=limit, additional_wrappers=methods)
+for env_id in (HERE / "elsewhere.txt").read_text().split():
+    gym.register(env_id, lambda task, **_: task_of(task), kwargs={"task": env_id})
 # Version 0 is the paper's, whatever newer one there is.
 warnings.filterwarnings("ignore", f".*The environment ({'|'.join(TASKS)})-.* is out of date")
 
 
 def full_id(env_id: str) -> str:
-    """The id with its version, which is 0 for D4RL's tasks unless it is given."""
-    return f"{env_id}-v0" if f"{env_id}-v0" in TASK_OF else env_id
+    """The id of D4RL's task with its version, which is 0 unless it is given, and without a module
+    before it (`d4rl:door-human`); another id as it is. Raises ValueError without a version 0."""
+    name = env_id.split(":")[-1]
+    known = name if name in TASK_OF else f"{name}-v0"
+    if known not in TASK_OF and f"{name}-v1" in TASK_OF:
+        raise ValueError(f"{env_id}: has no version 0; choose {name}-v1 or {name}-v2")
+    return known if known in TASK_OF else env_id
+
+
+def task_of(env_id: str) -> str:
+    """The key of TASKS. Raises ValueError outside D4RL's tasks, which says those that are here."""
+    if full_id(env_id) not in TASK_OF:
+        raise ValueError(f"{env_id}: of D4RL's tasks, this port has {', '.join(TASKS)}")
+    return TASK_OF[full_id(env_id)]
 
 
 class UnitActions(gym.ActionWrapper):
@@ -77,15 +92,14 @@ class UnitActions(gym.ActionWrapper):
         return action.clip(self.own.low, self.own.high).astype(self.own.dtype)
 
 
-def make(env_id: str, **kwargs) -> UnitActions:
+def make(env_id: str, **settings) -> UnitActions:
     """`gym.make` for environments of which D4RL's format can hold data: with vectors of numbers,
     bounded actions, here scaled to [-1, 1], and a step limit. The version may be missing:
     `door-human`. Raises ValueError, and what the environment itself raises."""
     try:
-        env = gym.make(full_id(env_id), **kwargs)
+        env = gym.make(full_id(env_id), **settings)
     except gym.error.Error as error:
-        tasks = ", ".join(TASKS)
-        raise ValueError(f"{env_id}: {error} Of D4RL's tasks, this port has {tasks}") from None
+        raise ValueError(f"{env_id}: {error}") from None
     for space in (env.observation_space, env.action_space):
         if not isinstance(space, gym.spaces.Box) or len(space.shape) != 1:
             raise ValueError(f"{env_id}: must have vectors of numbers, not {space}")
@@ -97,57 +111,103 @@ def make(env_id: str, **kwargs) -> UnitActions:
     return UnitActions(env)
 
 
+def step_limit_of(env: gym.Env) -> int:
+    """The environment's, or without its wrappers the one of its id. Raises ValueError."""
+    limit = env.spec.max_episode_steps or gym.spec(env.spec.id).max_episode_steps
+    if limit is None:
+        raise ValueError(f"{env.spec.id}: has no step limit, and the data no timeouts")
+    return limit
+
+
+class DatasetMethods:
+    """The methods of D4RL's environments: of `gym.make(env_id)`, and of its `unwrapped`."""
+
+    _max_episode_steps = property(step_limit_of)
+    ref_min_score = property(lambda self: TASKS[task_of(self.spec.id)][2])
+    ref_max_score = property(lambda self: TASKS[task_of(self.spec.id)][3])
+
+    def get_dataset(self, h5path: str | Path | None = None) -> Arrays:
+        """The arrays of the task's file, or of another, for `qlearning_dataset`."""
+        return read(h5path or download(self.spec.id))
+
+    def get_normalized_score(self, score: np.ndarray) -> np.ndarray:
+        return get_normalized_score(self.spec.id, score)
+
+
+class OfflineEnv(DatasetMethods, gym.Wrapper, RecordConstructorArgs):
+    """Outermost in `gym.make`, as Gymnasium's wrappers hide the methods of what they wrap."""
+
+    def __init__(self, env: gym.Env):
+        RecordConstructorArgs.__init__(self)
+        gym.Wrapper.__init__(self, env)
+
+
 def get_normalized_score(env_id: str, score: np.ndarray) -> np.ndarray:
-    """0 for a random policy's return, 1 for an expert's. Raises KeyError outside D4RL's tasks."""
-    _, _, random_return, expert_return = TASKS[TASK_OF[full_id(env_id)]]
+    """0 for a random policy's return, 1 for an expert's. Raises ValueError outside D4RL's tasks."""
+    _, _, random_return, expert_return = TASKS[task_of(env_id)]
     return (score - random_return) / (expert_return - random_return)
 
 
 def normalized_score(env_id: str, returns: np.ndarray) -> np.ndarray:
     """The score in percent, as papers print it; outside D4RL's tasks the return itself."""
-    if full_id(env_id) not in TASK_OF:
-        return returns
-    return 100 * get_normalized_score(env_id, returns)
+    of_d4rl = full_id(env_id) in TASK_OF
+    return 100 * get_normalized_score(env_id, returns) if of_d4rl else returns
 
 
 def download(env_id: str) -> Path:
-    """The task's file: from this folder, from D4RL's cache folder (D4RL_DATASET_DIR, or
-    ~/.d4rl/datasets), as TASK-rebuilt.hdf5 from there (what benchmark/make_dataset.py makes), from
-    D4RL's server, or from a mirror, some of whose files are cut off: so it is asked only where the
-    SHA-256 is known. Raises ValueError for a wrong file, OSError where none can be had."""
+    """The task's file from the first place that has it: D4RL's cache folder (D4RL_DATASET_DIR, or
+    ~/.d4rl/datasets) under its own name, or there as TASK-rebuilt.hdf5; D4RL's server; a mirror;
+    TASK-rebuilt.hdf5 in this folder, of which a line is printed. Raises ValueError for a wrong
+    file, OSError where none is found."""
     if full_id(env_id) not in DATASETS:
-        raise ValueError(f"{env_id}: no data of it here; name a file of yours (--dataset-path)")
+        tasks = ", ".join(TASKS)
+        raise ValueError(f"{env_id}: no data of it here; give your own. There are sets of {tasks}")
     file, sha256 = DATASETS[full_id(env_id)]
     cache = Path(os.getenv("D4RL_DATASET_DIR") or "~/.d4rl/datasets").expanduser()
     path = (HERE if file == DEMO else cache) / Path(file).name
-    if path.is_file():
-        if sha256 and file_hash(path) != sha256:
-            problem = "not D4RL's file of this name, by its SHA-256"
-            raise ValueError(f"{path}: {problem}; move it away, or name it (--dataset-path)")
+    rebuilt = full_id(env_id).removesuffix("-v0").replace("-longhorizon", "") + "-rebuilt.hdf5"
+    if path.is_file() and sha256 and file_hash(path) != sha256:
+        raise ValueError(f"{path}: not D4RL's file of this name, by its SHA-256; move it away")
+    for place in (path, cache / rebuilt):
+        if place.is_file():
+            return place
+    problem = fetch(file, sha256, path)
+    if not problem:
         return path
-    rebuilt = cache / f"{full_id(env_id).removesuffix('-v0')}-rebuilt.hdf5"
-    if rebuilt.is_file():
-        return rebuilt
+    if not (HERE / rebuilt).is_file():
+        put = f"Put {path.name}, or a substitute as {rebuilt}, into {cache} (D4RL_DATASET_DIR)"
+        raise OSError(f"{env_id}: {problem}.\n{put}.")
+    print(f"{env_id}: {problem}. A substitute instead: {HERE / rebuilt}")
+    return HERE / rebuilt
+
+
+def fetch(file: str, sha256: str, path: Path) -> str:
+    """Downloads D4RL's `file` to `path`, verified. Returns what is wrong where that fails."""
+    get_logger().setLevel("WARNING")  # pooch would print long lines
     http = HTTPDownloader(progressbar=True, timeout=SERVER_TIMEOUT)
-    reasons = []
-    for url in [SERVER + file, MIRROR + path.name] if sha256 else [SERVER + file]:
+    problems = []
+    # Some files of the mirror are cut off.
+    for address in [SERVER + file, MIRROR + path.name] if sha256 else [SERVER + file]:
         try:
-            retrieve(url, sha256 or None, path.name, cache, downloader=http)
+            retrieve(address, sha256 or None, path.name, path.parent, downloader=http)
             if h5py.is_hdf5(path):
-                return path
+                return ""
             path.unlink()
-            reasons.append(f"{url}: not HDF5")
-        except (OSError, ValueError) as error:  # of the network, the disk, the SHA-256
-            reasons.append(f"{url}: {error}")
-    instead = f"put it into {cache} (D4RL_DATASET_DIR), or make a substitute (benchmark/README.md)"
-    raise OSError(f"{path.name} could not be downloaded: {instead}. {'; '.join(reasons)}")
+            problem = "not HDF5"
+        except ValueError:
+            problem = "wrong SHA-256"
+        except OSError as error:  # the network's have long texts
+            answer = getattr(error, "response", None)
+            problem = error.strerror or getattr(answer, "status_code", type(error).__name__)
+        problems.append(f"{address.split('/')[2]}: {problem}")
+    return f"no {path.name} ({', '.join(problems)})"
 
 
-def describe(dataset: str | Path | dict[str, np.ndarray]) -> dict[str, str | bool]:
+def describe(dataset: str | Path | Arrays) -> dict[str, str | bool]:
     """Where a data set lies, its SHA-256, and whether it is a file of D4RL's own."""
     if isinstance(dataset, dict):
-        content = b"".join(np.asarray(array).tobytes() for _, array in sorted(dataset.items()))
-        sha256 = hashlib.sha256(content).hexdigest()
+        arrays = [np.asarray(dataset[name]) for name in sorted(dataset) if name in ARRAYS]
+        sha256 = hashlib.sha256(b"".join(array.tobytes() for array in arrays)).hexdigest()
         return {"path": "arrays from Python", "sha256": sha256, "d4rl": False}
     path = Path(dataset).expanduser()
     sha256 = file_hash(path)
@@ -155,37 +215,36 @@ def describe(dataset: str | Path | dict[str, np.ndarray]) -> dict[str, str | boo
     return {"path": str(path), "sha256": sha256, "d4rl": sha256 in originals}
 
 
-def read(path: str | Path) -> dict[str, np.ndarray]:
-    """The arrays of a file in D4RL's format. Raises ValueError."""
+def read(path: str | Path) -> Arrays:
+    """The arrays of D4RL's format in a file. Raises ValueError."""
     try:
         with h5py.File(Path(path).expanduser()) as file:
-            return {name: array[()] for name, array in file.items() if hasattr(array, "dtype")}
+            arrays = Arrays({name: file[name][()] for name in ARRAYS if name in file})
     except Exception as error:  # damage shows in many ways
         raise ValueError(f"{path}: cannot be read as HDF5 ({error})") from error
+    arrays.about = describe(path)
+    return arrays
 
 
 def qlearning_dataset(
-    env: gym.Env, dataset: str | Path | dict[str, np.ndarray] | None = None
+    env: gym.Env, dataset: str | Path | Arrays | None = None, terminate_on_end: bool = False
 ) -> dict[str, np.ndarray]:
-    """Transitions of the task's file, of another file, or of arrays of n steps, for an environment
-    that `make` or `gym.make` made: observations (n, D), actions (n, A) in the environment's own
-    units, rewards (n,), terminals (n,) and, if there are any, timeouts (n,) and next_observations
-    (n, D). Returns observations, actions (for `make`'s environment scaled like its own), rewards,
+    """Transitions of the task's file, of another file, of what `get_dataset` returned, or of arrays
+    of n steps: observations (n, D), actions (n, A) in the environment's own units, rewards (n,),
+    terminals (n,) and, if there are any, timeouts (n,) and next_observations (n, D). Returns
+    observations, actions (for `make`'s environment scaled and clipped to [-1, 1]), rewards,
     next_observations and terminals, in this order, float32. Raises as `download` and `read`, and
     ValueError for arrays that cannot be steps of the environment.
 
     With next_observations each step is a transition. Without, the next step has them, so the last
-    step of an episode that the time limit ends is dropped. Without timeouts that limit is the
-    environment's. A terminal step is always kept, whatever row follows it. A file of D4RL's
-    own gives what the original makes of it: next_observations are not used, the file's last step
-    and steps both terminal and at the limit are dropped, and where the file has no timeouts, the
-    limit after a terminal step comes one step early.
+    step of an episode that time ends is dropped, or with `terminate_on_end` kept as terminal. A
+    terminal step is always kept. Without timeouts, time ends at the environment's step limit. A
+    file of D4RL's own gives what the original makes of it (README.md).
     """
-    where, original = "dataset", False
     if not isinstance(dataset, dict):
-        where = dataset or download(env.spec.id)
-        original = describe(where)["d4rl"]
-        dataset = read(where)
+        dataset = read(dataset or download(env.spec.id))
+    about = getattr(dataset, "about", {"path": "dataset", "d4rl": False})
+    where, original = about["path"], about["d4rl"]
     data = checked(dataset, env, where)
     done = data["terminals"] != 0
     if "timeouts" in data:
@@ -193,23 +252,21 @@ def qlearning_dataset(
         if done.any() and (timeout == done).all():
             warnings.warn(f"{where}: timeouts equal terminals, which must be 0 where time ran out")
     else:
-        timeout = timeouts_by_limit(done, env.spec.max_episode_steps, original)
+        timeout = timeouts_by_limit(done, step_limit_of(env), original)
+    if terminate_on_end:
+        done |= timeout
+        timeout[:] = False
     if "next_observations" in data and not original:
-        next_obs = data["next_observations"]
         kept = np.ones(len(done), bool)
     else:
-        next_obs = np.roll(data["observations"], -1, axis=0)
+        data["next_observations"] = np.roll(data["observations"], -1, axis=0)
         timeout[-1:] = True
         kept = ~timeout if original else ~timeout | done
     if not kept.any():
         raise ValueError(f"{where}: no transition among {len(done)} steps")
-    return {
-        "observations": data["observations"][kept],
-        "actions": data["actions"][kept],
-        "rewards": data["rewards"][kept],
-        "next_observations": next_obs[kept],
-        "terminals": done[kept].astype(np.float32),
-    }
+    data["terminals"] = done.astype(np.float32)
+    names = ("observations", "actions", "rewards", "next_observations", "terminals")
+    return {name: data[name][kept] for name in names}
 
 
 def timeouts_by_limit(done: np.ndarray, step_limit: int, original: bool) -> np.ndarray:
@@ -226,7 +283,7 @@ def timeouts_by_limit(done: np.ndarray, step_limit: int, original: bool) -> np.n
     return timeout
 
 
-def checked(dataset: dict, env: gym.Env, where: str | Path) -> dict[str, np.ndarray]:
+def checked(dataset: dict, env: gym.Env, where: str) -> Arrays:
     """The arrays as float32, if they can be steps of this environment. Raises ValueError."""
     if {"terminations", "truncations"} & set(dataset):
         raise ValueError(f"{where}: terminations, truncations must be named terminals, timeouts")
@@ -234,18 +291,13 @@ def checked(dataset: dict, env: gym.Env, where: str | Path) -> dict[str, np.ndar
     if missing:
         raise ValueError(f"{where}: {', '.join(sorted(missing))} missing")
     n = np.size(dataset["rewards"])
-    shapes = {
-        "observations": (n, *env.observation_space.shape),
-        "actions": (n, *env.action_space.shape),
-        "rewards": (n,),
-        "terminals": (n,),
-        "timeouts": (n,),
-        "next_observations": (n, *env.observation_space.shape),
-    }
+    observations = (n, *env.observation_space.shape)
+    shapes = {"observations": observations, "next_observations": observations}
+    shapes["actions"] = (n, *env.action_space.shape)
     data = {}
-    for name in [name for name in shapes if name in dataset]:
+    for name in [name for name in ARRAYS if name in dataset]:
         array = np.asarray(dataset[name])
-        shape = shapes[name]
+        shape = shapes.get(name, (n,))
         if array.dtype.kind not in "biuf" or array.shape not in (shape, (*shape, 1)):
             found = f"{array.dtype} of shape {array.shape} beside {n} rewards"
             raise ValueError(f"{where}: {name} must be numbers of shape {shape}, not {found}")
@@ -254,16 +306,28 @@ def checked(dataset: dict, env: gym.Env, where: str | Path) -> dict[str, np.ndar
             problem = f"{name} has {len(bad)} NaN or infinite numbers"
             raise ValueError(f"{where}: {problem}, the first in row {bad[0, 0]}")
         data[name] = array.astype(np.float32).reshape(shape)
-    own = env.own if isinstance(env, UnitActions) else env.action_space
+    scale = scale_of(env)
+    own = scale.own if scale else env.action_space
     if env.spec.id not in TASK_OF:  # some of D4RL's demonstrations are out of bounds
-        low = own.low.astype(float)
-        high = own.high.astype(float)
+        low, high = own.low.astype(float), own.high.astype(float)
         excess = np.maximum(low - data["actions"], data["actions"] - high)
         beyond = np.flatnonzero((excess > 1e-5 * (high - low)).any(1))  # by more than rounding
         if len(beyond):
             problem = f"{len(beyond)} actions are out of {own}"
             raise ValueError(f"{where}: {problem}, the first in row {beyond[0]}")
-    if isinstance(env, UnitActions):
-        unit = (data["actions"] - env.center) / env.radius
-        data["actions"] = unit.astype(np.float32)
+    if scale:
+        unit = (data["actions"] - scale.center) / scale.radius
+        beyond = (np.abs(unit) > 1 + 1e-5).any(1).sum()  # by more than rounding
+        if beyond:
+            warnings.warn(f"{where}: {beyond} actions are out of bounds and were clipped")
+        data["actions"] = unit.clip(-1, 1).astype(np.float32)
     return data
+
+
+def scale_of(env: gym.Env) -> UnitActions | None:
+    """The wrapper of `make`, if it is there. Raises ValueError for another with other actions."""
+    while isinstance(env, gym.Wrapper) and not isinstance(env, UnitActions):
+        if env.action_space != env.env.action_space:
+            raise ValueError(f"{type(env).__name__} changes the actions: give what it wraps")
+        env = env.env
+    return env if isinstance(env, UnitActions) else None

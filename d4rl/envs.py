@@ -1,7 +1,4 @@
-"""The environments of D4RL's tasks: Gymnasium's, with what differs from D4RL's put right.
-
-Compared with D4RL's own stack (gym 0.23.1, mujoco-py 2.1.2.14, MuJoCo 2.1.0) in tests/test_d4rl.py.
-"""
+"""The environments of D4RL's tasks: Gymnasium's, with what differs from D4RL's put right."""
 
 from importlib.metadata import version
 
@@ -18,13 +15,15 @@ from gymnasium_robotics.envs.adroit_hand.adroit_hammer import AdroitHandHammerEn
 from gymnasium_robotics.envs.adroit_hand.adroit_pen import AdroitHandPenEnv
 from gymnasium_robotics.envs.adroit_hand.adroit_relocate import AdroitHandRelocateEnv
 
+from d4rl import DatasetMethods
+
 # Later ones have D4RL's rewards themselves, and other contacts than D4RL's engine.
 for package, wanted in {"gymnasium-robotics": "1.4.2", "mujoco": "3.2.6"}.items():
     if version(package) != wanted:
         raise ImportError(f"D4RL's numbers need one version: install {package}=={wanted}")
 
 
-class SubtractDistance:
+class SubtractDistance(DatasetMethods):
     """D4RL subtracts 0.1 * |palm - object| from the reward, gymnasium-robotics adds it."""
 
     def step(self, action):
@@ -33,21 +32,18 @@ class SubtractDistance:
 
 
 class DoorEnv(SubtractDistance, AdroitHandDoorEnv):
-    def palm_to_object(self, obs):
-        return obs[35:38]
+    palm_to_object = staticmethod(lambda obs: obs[35:38])
 
 
 class HammerEnv(SubtractDistance, AdroitHandHammerEnv):
-    def palm_to_object(self, obs):
-        return obs[33:36] - obs[36:39]
+    palm_to_object = staticmethod(lambda obs: obs[33:36] - obs[36:39])
 
 
 class RelocateEnv(SubtractDistance, AdroitHandRelocateEnv):
-    def palm_to_object(self, obs):
-        return obs[30:33]
+    palm_to_object = staticmethod(lambda obs: obs[30:33])
 
 
-class PenEnv(AdroitHandPenEnv):
+class PenEnv(DatasetMethods, AdroitHandPenEnv):
     """In D4RL an episode ends where the pen has fallen below 0.075 m."""
 
     def step(self, action):
@@ -56,12 +52,13 @@ class PenEnv(AdroitHandPenEnv):
         return obs, reward, bool(height < 0.075), truncated, info
 
 
-class CylinderMasses:
-    """Masses as in D4RL's MuJoCo, without which Hopper is 3.6% heavier: up to version 2.1.1 a
-    capsule of length L and radius r weighed as much as a cylinder of length L + r."""
+class Walker(DatasetMethods):
+    """Actions are clipped before they are charged for, as by D4RL's NormalizedBoxEnv. Masses are as
+    in D4RL's MuJoCo, without which Hopper is 3.6% heavier: up to version 2.1.1 a capsule of length
+    L and radius r weighed as much as a cylinder of length L + r."""
 
-    def __init__(self, **kwargs):
-        super().__init__(**kwargs)
+    def __init__(self, *args, **settings):  # a copy gets `args`
+        super().__init__(*args, **settings)
         spec = mujoco.MjSpec.from_file(self.fullpath)
         for geom in spec.geoms:
             if geom.type == mujoco.mjtGeom.mjGEOM_CAPSULE:
@@ -77,14 +74,17 @@ class CylinderMasses:
             getattr(self.model, name)[:] = getattr(cylinders, name)
         mujoco.mj_setConst(self.model, self.data)
 
+    def step(self, action):
+        return super().step(np.clip(action, -1, 1))
 
-class HopperEnv(CylinderMasses, hopper_v4.HopperEnv):
+
+class HopperEnv(Walker, hopper_v4.HopperEnv):
     pass
 
 
-class HalfCheetahEnv(CylinderMasses, half_cheetah_v4.HalfCheetahEnv):
+class HalfCheetahEnv(Walker, half_cheetah_v4.HalfCheetahEnv):
     pass
 
 
-class Walker2dEnv(CylinderMasses, walker2d_v4.Walker2dEnv):
+class Walker2dEnv(Walker, walker2d_v4.Walker2dEnv):
     pass

@@ -10,6 +10,8 @@ from conftest import Point
 
 import d4rl
 
+pytestmark = pytest.mark.filterwarnings("error")  # none is given but where a test awaits it
+
 
 def steps(n, terminals=(), timeouts=None):
     """n steps of D4RL's arrays in which every number tells its row."""
@@ -54,7 +56,9 @@ def rows_of_the_original(data, step_limit):
 
 @pytest.mark.parametrize("with_timeouts", [True, False])
 def test_a_file_of_d4rls_gives_what_the_original_makes_of_it(with_timeouts, tmp_path, monkeypatch):
+    """Also where the file's arrays are given, which remember it; copied by hand they do not."""
     rng = np.random.default_rng(0)
+    different = 0
     for _ in range(50):
         n, step_limit = int(rng.integers(10, 60)), int(rng.integers(2, 9))
         data = steps(n, np.flatnonzero(rng.random(n) < 0.15), np.flatnonzero(rng.random(n) < 0.15))
@@ -64,6 +68,9 @@ def test_a_file_of_d4rls_gives_what_the_original_makes_of_it(with_timeouts, tmp_
         path = write(tmp_path / "a.hdf5", data)
         sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
         monkeypatch.setitem(d4rl.DATASETS, "door-human-v0", ("a.hdf5", sha256))
+        remembered = transitions(d4rl.read(path), step_limit)
+        own_rules = transitions(dict(d4rl.read(path)), step_limit)
+        different += len(own_rules["rewards"]) > len(remembered["rewards"])
         kept = rows_of_the_original(data, step_limit)
         expected = {name: data[name][kept] for name in ("observations", "actions", "rewards")}
         expected["next_observations"] = data["observations"][kept + 1]
@@ -72,6 +79,8 @@ def test_a_file_of_d4rls_gives_what_the_original_makes_of_it(with_timeouts, tmp_
         assert list(ours) == list(expected)
         for name, array in expected.items():
             np.testing.assert_array_equal(ours[name], array.astype(np.float32), strict=True)
+            np.testing.assert_array_equal(remembered[name], ours[name], strict=True)
+    assert different > 25
 
 
 @pytest.mark.parametrize("with_timeouts", [True, False])
@@ -106,6 +115,16 @@ def test_next_observations_make_each_row_a_transition():
         np.testing.assert_array_equal(array, data[name].astype(np.float32))
 
 
+@pytest.mark.parametrize("with_timeouts", [True, False])
+def test_terminate_on_end_keeps_an_episodes_last_step_as_terminal(with_timeouts):
+    data = steps(14, terminals=[2], timeouts=[7, 12])
+    if not with_timeouts:
+        del data["timeouts"]
+    ours = d4rl.qlearning_dataset(gym.make("Point-v0"), data, terminate_on_end=True)
+    np.testing.assert_array_equal(-ours["rewards"], range(13))  # the next of the last is unknown
+    np.testing.assert_array_equal(ours["terminals"].nonzero()[0], [2, 7, 12])
+
+
 @pytest.mark.parametrize("more", [{}, {"next_observations": np.zeros((9, 3))}])
 def test_timeouts_that_are_the_terminals_are_told(more):
     with pytest.warns(UserWarning, match="^dataset: timeouts equal terminals"):
@@ -114,6 +133,7 @@ def test_timeouts_that_are_the_terminals_are_told(more):
 
 NAN = [0, 0, 0, 0, np.nan, 0, 0, 0, np.nan]
 BAD = [
+    ("observations", np.zeros((3, 9)), r"observations .* \(9, 3\), not float64 of shape \(3, 9\)"),
     ("rewards", 1.0, r"observations .* \(1, 3\), not float64 of shape \(9, 3\) beside 1 rewards"),
     ("rewards", np.zeros(9, complex), "rewards must be numbers of .* not complex128"),
     ("timeouts", np.zeros(8), r"timeouts must be .* \(9,\), not float64 of shape \(8,\)"),
@@ -160,6 +180,40 @@ def test_files(tmp_path, monkeypatch):
         path.write_bytes(content)
         with pytest.raises(ValueError, match=f"^{path}: cannot be read as HDF5 "):
             transitions(path)
+
+
+def test_other_arrays_are_neither_read_nor_counted(tmp_path):
+    """Such as images, here 114 GiB that were never written."""
+    data = steps(9)
+    path = write(tmp_path / "a.hdf5", data)
+    with h5py.File(path, "a") as file:
+        file.create_dataset("images", (10**7, 64, 64, 3), "uint8", chunks=(1, 64, 64, 3))
+    assert d4rl.read(path).keys() == data.keys()
+    np.testing.assert_equal(transitions(path), transitions(data))
+    assert d4rl.describe(data | {"images": np.zeros((9, 64))}) == d4rl.describe(data)
+
+
+def test_wrappers():
+    """The one of `make` is found within others; where another changes the actions, the data would
+    be taken in wrong units. An environment without its time limit has that of its id."""
+    data = steps(13)
+    inner = d4rl.make("Point-v0")
+    expected = d4rl.qlearning_dataset(inner, data)
+    ours = d4rl.qlearning_dataset(gym.wrappers.RecordEpisodeStatistics(inner), data)
+    np.testing.assert_equal(ours, expected)
+    assert (abs(ours["actions"] * 2 - transitions(data)["actions"]) < 1e-6).all()
+    env = gym.make("Point-v0")
+    with pytest.raises(ValueError, match="^RescaleAction changes the actions"):
+        d4rl.qlearning_dataset(gym.wrappers.RescaleAction(env, -1, 1), data)
+    bare = d4rl.qlearning_dataset(env.unwrapped, data)
+    np.testing.assert_equal(bare, d4rl.qlearning_dataset(env, data))
+    assert len(bare["rewards"]) == 10
+
+
+def test_no_time_limit_at_all(monkeypatch):
+    monkeypatch.setattr(gym.registry["Point-v0"], "max_episode_steps", None)
+    with pytest.raises(ValueError, match="^Point-v0: has no step limit, and the data no timeouts"):
+        transitions(steps(9), step_limit=None)
 
 
 SPACES = {

@@ -18,10 +18,10 @@ FILE = "hand_dapg/door-v0_demos_clipped.hdf5"
 NAME = "door-v0_demos_clipped.hdf5"
 SECONDS = 60  # that a test waits for a process
 FAULTS = {
-    "404": "404 Client Error",
-    "stalls": "Read timed out",
-    "cut": "IncompleteRead",
-    "wrong": "does not match the known hash",
+    "404": "404",
+    "stalls": "ConnectionError",
+    "cut": "ChunkedEncodingError",
+    "wrong": "wrong SHA-256",
 }
 
 
@@ -49,8 +49,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def server(tmp_path, monkeypatch):
-    """Has the demo as every file, which is right for door-human. tmp_path is the cache folder."""
+    """Has the demo as every file, which is right for door-human. tmp_path is the cache folder. The
+    substitute of door-human that is shipped is missing."""
     monkeypatch.setenv("D4RL_DATASET_DIR", str(tmp_path))
+    monkeypatch.setattr(d4rl, "HERE", tmp_path)
     monkeypatch.setattr(d4rl, "SERVER_TIMEOUT", 1)
     monkeypatch.setitem(d4rl.DATASETS, "door-human-v0", (FILE, SHA256))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
@@ -82,13 +84,16 @@ def test_d4rls_server_is_asked_first_and_once(server, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_faults(server, tmp_path, monkeypatch, fault):
-    """Where neither has the file, an error says why and what to do, and nothing is left; else the
+    """Where neither has the file, two lines say why and what to do, and nothing is left; else the
     mirror has it."""
     play(server, monkeypatch, fault, fault)
-    problem = f"^{NAME} could not be downloaded: put it into {tmp_path} "
-    problem += f".* {d4rl.SERVER}{FILE}: .*{FAULTS[fault]}.* {d4rl.MIRROR}{NAME}: .*{FAULTS[fault]}"
-    with pytest.raises(OSError, match=problem):
+    host = f"127.0.0.1:{server.server_port}"
+    with pytest.raises(OSError) as error:
         d4rl.download("door-human")
+    why = f"{host}: {FAULTS[fault]}"
+    put = f"Put {NAME}, or a substitute as door-human-rebuilt.hdf5, into {tmp_path}"
+    lines = [f"door-human: no {NAME} ({why}, {why}).", f"{put} (D4RL_DATASET_DIR)."]
+    assert str(error.value).splitlines() == lines
     assert list(tmp_path.iterdir()) == []
     play(server, monkeypatch, fault, "200")
     path = d4rl.download("door-human")
@@ -103,30 +108,44 @@ def test_without_a_checksum_only_d4rls_server_is_asked(server, tmp_path, monkeyp
     assert len(server.asked) == 1 and list(tmp_path.iterdir()) == []
 
 
-def test_where_a_file_is_looked_for(server, tmp_path, monkeypatch):
-    """From the last place to the first. A wrong file is refused in all but a substitute's, and a
-    cache folder that cannot be written is told."""
-    play(server, monkeypatch, "200", "200")
+def test_where_a_file_is_looked_for(server, tmp_path, monkeypatch, capsys):
+    """From the last place to the first: the substitute that is shipped, the server, a substitute of
+    the user's, the cache folder. A wrong file is refused in all but a substitute's."""
+    shipped = tmp_path / "door-human-rebuilt.hdf5"
+    shipped.write_bytes(DEMO)
+    cache = tmp_path / ".d4rl" / "datasets"
     monkeypatch.delenv("D4RL_DATASET_DIR")
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setattr(d4rl, "HERE", tmp_path)
-    cache = tmp_path / ".d4rl" / "datasets"
-    cache.mkdir(parents=True)
+    play(server, monkeypatch, "404", "404")
+    for env_id in ("door-human", "door-human-longhorizon"):
+        assert d4rl.download(env_id) == shipped
+        (line,) = capsys.readouterr().out.splitlines()
+        assert line.startswith(f"{env_id}: no door-v0_") and line.endswith(f"instead: {shipped}")
+    play(server, monkeypatch, "200", "404")
+    assert d4rl.download("door-human") == cache / NAME
+    (cache / NAME).unlink()
+    play(server, monkeypatch, "404", "404")
     rebuilt = cache / "door-human-rebuilt.hdf5"
     rebuilt.write_bytes(DEMO + b"x")
+    server.asked.clear()
     assert d4rl.download("door-human") == rebuilt
     for path, env_id in ((cache / NAME, "door-human"), (tmp_path / d4rl.DEMO, "door-demo")):
         path.write_bytes(DEMO)
         assert d4rl.download(env_id) == path
         path.write_bytes(DEMO + b"x")
-        with pytest.raises(ValueError, match=f"^{path}: not D4RL's file .*--dataset-path"):
+        with pytest.raises(ValueError, match=f"^{path}: not D4RL's file .*; move it away$"):
             d4rl.download(env_id)
-    with pytest.raises(ValueError, match="^antmaze-umaze-v0: no data of it here; .*--dataset-path"):
-        d4rl.download("antmaze-umaze-v0")
+    with pytest.raises(ValueError, match="^door: no data of it here; give your own. There are "):
+        d4rl.download("door")
+    assert server.asked == [] and capsys.readouterr().out == ""
     monkeypatch.setenv("D4RL_DATASET_DIR", str(rebuilt))
-    with pytest.raises(OSError, match=r"rebuilt.hdf5 \(D4RL_DATASET_DIR\), .*Not a directory"):
-        d4rl.download("door-human")
-    assert server.asked == []
+    with pytest.raises(OSError, match=r"Not a directory.*\n.*rebuilt.hdf5 \(D4RL_DATASET_DIR\)"):
+        d4rl.download("hammer-human")
+
+
+def test_what_is_shipped_is_not_d4rls_own():
+    for name in (d4rl.DEMO, "door-human-rebuilt.hdf5"):
+        assert d4rl.describe(ROOT / "d4rl" / name)["d4rl"] is False
 
 
 def process(server, kind):

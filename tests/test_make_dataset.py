@@ -1,6 +1,6 @@
 """benchmark/make_dataset.py: sets that replay and say what made them."""
 
-from pathlib import Path
+import pickle
 
 import gymnasium as gym
 import h5py
@@ -9,13 +9,18 @@ import numpy as np
 import pytest
 import torch
 from conftest import Point, command_line, short
-from make_dataset import COLUMNS, Args
+from lib import sac
+from lib.actors import POLICIES, load_player, task_of
+from lib.demonstrations import replay as replay_release
+from lib.episodes import COLUMNS, play
+from make_dataset import Args
 from torch.distributions import Normal, TanhTransform, TransformedDistribution
 from torch.testing import assert_close
 
 import d4rl
 import uwac
 
+HANDS = ("pen", "hammer", "door", "relocate")
 SMALL = {"train_steps": 400, "learning_starts": 150, "eval_every": 100, "eval_episodes": 1}
 
 
@@ -27,7 +32,7 @@ def read(path):
 
 def replay(arrays, metadata):
     """Every number again, from seeds and actions alone."""
-    env = d4rl.make(make_dataset.task_of(metadata["environment"]))
+    env = d4rl.make(task_of(metadata["environment"]))
     ends = np.flatnonzero(arrays["terminals"] | arrays["timeouts"])
     begin = 0
     for i, end in enumerate(ends + 1):
@@ -43,7 +48,7 @@ def replay(arrays, metadata):
 def test_a_training_leaves_d4rls_five_kinds(tmp_path):
     """The replay has all steps before the medium policy, medium-expert a half of it, and the
     expert's set comes again from the policy that the training left."""
-    make_dataset.main(Args(env="hopper", folder=tmp_path, seed=5, steps=301, **SMALL))
+    make_dataset.main(Args(env="hopper", folder=tmp_path, seed=5, steps=601, **SMALL))
     assert torch.get_float32_matmul_precision() == "highest"  # of the roll-outs, as by --policy
     actions, about = {}, {}
     for kind in ("random", "medium", "expert", "medium-expert", "medium-replay"):
@@ -54,34 +59,82 @@ def test_a_training_leaves_d4rls_five_kinds(tmp_path):
         mean_return = arrays["rewards"].sum() / ends.sum()
         assert about[kind]["mean_return"] == pytest.approx(mean_return, rel=1e-5)
         replay(arrays, about[kind])
+    assert about["random"]["episodes"] > 16  # which are played at once
     state = torch.load(tmp_path / "training/hopper-5/checkpoint.pt", weights_only=True)
-    steps = make_dataset.choose(state["progress"][2])["medium"]
+    steps = sac.choose(state["progress"][2])["medium"]
     assert about["medium-replay"]["steps"] == len(actions["medium-replay"]) == steps
-    assert (actions["medium-expert"][:150] == actions["medium"][:150]).all()
+    assert (actions["medium-expert"][:300] == actions["medium"][:300]).all()
     expert = str(tmp_path / "training/hopper-5/hopper-expert.npz")
-    again = Args(policy=(expert,), seed=5, steps=301, out=tmp_path / "again.hdf5")
+    again = Args(policy=(expert,), seed=5, steps=601, out=tmp_path / "again.hdf5")
     assert (read(make_dataset.main(again))[0]["actions"] == actions["expert"]).all()
+
+
+def test_sacs_replay_has_its_own_steps_and_ends_by_time(tmp_path, monkeypatch):
+    """Rows are drawn among those that are filled; the time limit of 5 steps is no terminal; and an
+    evaluation leaves the generator as it was."""
+    args = Args(folder=tmp_path, **SMALL | {"train_steps": 60, "learning_starts": 20})
+    args.env, args.eval_every = "Point-v0", 25
+    batches, states = [], []
+    monkeypatch.setattr(sac.SAC, "update", lambda self, batch: batches.append(batch))
+    snapshot = sac.snapshot
+
+    def spy(*arguments):
+        before = torch.get_rng_state()
+        row = snapshot(*arguments)
+        states.append((before == torch.get_rng_state()).all())
+        return row
+
+    monkeypatch.setattr(sac, "snapshot", spy)
+    (obs, _, _, next_obs, terminal, timeout), _ = sac.train(args, tmp_path)
+    assert (obs == next_obs).all() and not terminal.any()
+    assert timeout[:, 0].nonzero()[:, 0].tolist() == list(range(4, 60, 5))
+    assert len(batches) == 41 and all((obs != 0).any(-1).all() for obs, *_ in batches)
+    assert len(states) == 4 and all(states)
+    saved = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
+    assert (saved["replay"][:, :3] == obs).all()
 
 
 def test_medium_is_near_a_third_of_the_way_and_expert_the_best():
     """From 0 to 90, so 30: 45 comes after it, and 20 before is nearer."""
     returns = [0, 5, 20, 45, 90, 60]
     history = [[100 * i, value] for i, value in enumerate(returns)]
-    assert make_dataset.choose(history) == {"medium": 200, "expert": 400}
+    assert sac.choose(history) == {"medium": 200, "expert": 400}
     history[2][1] = 10
-    assert make_dataset.choose(history) == {"medium": 300, "expert": 400}
+    assert sac.choose(history) == {"medium": 300, "expert": 400}
 
 
-@pytest.mark.parametrize("name", sorted(file.stem for file in make_dataset.POLICIES.glob("*.npz")))
-def test_shipped_policies(name, tmp_path, monkeypatch):
+@pytest.mark.parametrize("name", sorted(file.stem for file in POLICIES.glob("*.npz")))
+def test_shipped_policies(name, monkeypatch):
     monkeypatch.setattr(uwac, "DEVICE", "meta")  # as a GPU, which must not be used
-    arrays, _ = read(make_dataset.main(Args(policy=(name,), folder=tmp_path, steps=2000)))
-    score = d4rl.normalized_score(name.split("-")[0], make_dataset.returns_of(arrays)).mean()
-    assert (30 if "expert" in name else 8) < score < 120
+    player = load_player(name, seed=0)
+    envs = [d4rl.make(player.env_id) for _ in range(4)]
+    returns = [episode["rewards"].sum() for episode in play(player.act, envs, range(4))]
+    score = d4rl.normalized_score(player.env_id, np.mean(returns))
+    assert player.env_id == name.split("-")[0]
+    assert (40 if "expert" in name else 8) < score < 140
+    assert ("DAPG" in player.about) == (player.env_id in HANDS)
+
+
+def test_an_expert_of_the_dapg_release_by_hand():
+    """One state: two layers of tanh between shifts and scales, and noise, clipped."""
+    expert = np.load(POLICIES / "pen-expert.npz")
+    obs = np.random.default_rng(0).normal(size=45)
+    h = (obs - expert["in_shift"]) / (expert["in_scale"] + 1e-8)
+    for layer in (0, 1):
+        h = np.tanh(expert[f"w{layer}"] @ h + expert[f"b{layer}"])
+    mean = (expert["w2"] @ h + expert["b2"]) * expert["out_scale"] + expert["out_shift"]
+    torch.manual_seed(1)
+    actions = load_player("pen-expert", 0).act(np.repeat(obs[None], 4000, 0))
+    assert abs(actions).max() <= 1
+    inside = abs(mean) + 3 * np.exp(expert["log_std"]) < 1
+    np.testing.assert_allclose(actions.mean(0)[inside], mean[inside], atol=0.05)
+    std = np.exp(expert["log_std"])[inside]
+    np.testing.assert_allclose(actions.std(0)[inside], std, rtol=0.05)
 
 
 def test_policy_of_a_run(points, script, monkeypatch):
-    """In a file of any name, which --force replaces; within bounds that float32 would round up."""
+    """In a file of any name, which --force replaces; within bounds that float32 would round up. Of
+    several seeds the first plays."""
     space = gym.spaces.Box(np.float32(-0.9), np.float32(0.3), (2,))
     monkeypatch.setattr(Point, "action_space", space)
     with h5py.File("points.hdf5", "a") as file:
@@ -101,6 +154,15 @@ def test_policy_of_a_run(points, script, monkeypatch):
     assert "points.hdf5" not in metadata["policy"]
     own = make_dataset.new_file(Args(policy=("run",)), "module:ns/Env-v0")
     assert own.name == "module-ns-Env-v0.hdf5"
+    script.main(short(script, total_steps=2, num_seeds=2, run_dir="two"))
+    agent, _ = script.load_checkpoint("two", script.Agent)
+    player = load_player("two", seed=0)
+    obs = np.ones((6, 3), np.float32)
+    torch.manual_seed(0)
+    first, second = agent.act(obs, 1)  # one sample of each seed's actor
+    torch.manual_seed(0)
+    actions = player.act(obs)
+    assert (actions == first).all() and (actions != second).any()
     monkeypatch.setattr(Point, "step", lambda self, a: (step(self, a)[0], 1e39, True, False, {}))
     with pytest.warns(RuntimeWarning):  # 1e39 is infinite in float32
         assert command_line(make_dataset, words, monkeypatch) == 1
@@ -108,7 +170,7 @@ def test_policy_of_a_run(points, script, monkeypatch):
 
 def test_sac_by_hand():
     """Densities of actions by torch's own tanh, both losses on one batch, targets that follow."""
-    agent = make_dataset.SAC(obs_dim=5, action_dim=2)
+    agent = sac.SAC(obs_dim=5, action_dim=2)
     for network in (agent.critic, agent.target_critic):
         for parameter in network.parameters():
             parameter.data += 0.1 * torch.randn_like(parameter)
@@ -160,9 +222,61 @@ def test_minari(tmp_path, monkeypatch, refused):
     assert line.endswith("toy/without-v0: cannot be converted (it names no environment)")
 
 
+def release(task, path, length):
+    """A pickle as the DAPG release's, of episodes of random actions, and their steps."""
+    env = d4rl.make(task).unwrapped
+    rng = np.random.default_rng(0)
+    demonstrations, rows = [], []
+    for episode in range(2):
+        obs, _ = env.reset(seed=episode)
+        state = env.get_env_state()
+        actions = rng.normal(size=(length, *env.action_space.shape))
+        for action in actions.clip(-1, 1):
+            rows.append((obs, action))
+            obs, reward, *_ = env.step(action)
+            rows[-1] += (reward,)
+        demonstrations.append({"actions": actions, "init_state_dict": state})
+    path.write_bytes(pickle.dumps(demonstrations, protocol=3))
+    return [np.float32(column) for column in zip(*rows)]
+
+
+@pytest.mark.parametrize("task", HANDS)
+def test_demonstrations_of_the_dapg_release_are_replayed(task, tmp_path):
+    """From their first states, with clipped actions, as D4RL's: no step is terminal, also where the
+    pen falls or more than an episode's 200 steps are there."""
+    length = 230 if task == "door" else 20
+    expected = release(task, tmp_path / "a.pickle", length)
+    args = Args(env=task, demos=tmp_path / "a.pickle", folder=tmp_path)
+    path = make_dataset.main(args)
+    assert path == tmp_path / f"{task}-human-rebuilt.hdf5"
+    arrays, metadata = read(path)
+    for name, array in zip(COLUMNS, expected):
+        np.testing.assert_array_equal(arrays[name], array)
+    assert not arrays["terminals"].any()
+    assert arrays["timeouts"].nonzero()[0].tolist() == [length - 1, 2 * length - 1]
+    assert metadata["environment"] == task and "a.pickle, replayed" in metadata["policy"]
+
+
+class Evil:
+    def __reduce__(self):
+        return exec, ("open('RAN', 'w')",)
+
+
+@pytest.mark.parametrize("content", [[Evil()], [{"actions": 1}], b"no pickle"])
+def test_a_pickle_of_anything_else_is_refused_and_not_executed(content, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    content = content if isinstance(content, bytes) else pickle.dumps(content)
+    (tmp_path / "a.pickle").write_bytes(content)
+    with pytest.raises(ValueError, match="^--demos .*a.pickle: not the DAPG release's"):
+        replay_release(tmp_path / "a.pickle", "door")
+    assert not (tmp_path / "RAN").exists()
+    with pytest.raises(FileNotFoundError):
+        replay_release(tmp_path / "b.pickle", "door")
+
+
 def test_cloned_set(tmp_path):
     """Half roll-outs of a policy, then the demonstrations over and over."""
-    demos = Path(d4rl.__file__).with_name("door-demo.hdf5")
+    demos = d4rl.HERE / d4rl.DEMO
     args = Args(env="door", folder=tmp_path, demos=demos, steps=10_400, clone_steps=2)
     arrays, _ = read(make_dataset.main(args))
     for name, array in read(demos)[0].items():

@@ -85,7 +85,7 @@ def test_what_is_trained_on_and_scored(monkeypatch):
     """Actions in [-1, 1]. On D4RL's tasks those beyond are clipped, and a score is D4RL's."""
     monkeypatch.setitem(d4rl.TASK_OF, "Point-v0", "door")
     arrays = {"observations": np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)}
-    arrays |= {"actions": np.array([[1.0, -2.0], [0.5, 0.0], [2.5, 2.0], [0.0, 0.0]])}
+    arrays |= {"actions": np.array([[1.0, -2.0], [0.5, 0.0], [2.5, -2.5], [0.0, 0.0]])}
     arrays |= {"rewards": np.arange(4.0), "terminals": np.array([0, 1, 0, 0])}
     seen = []
 
@@ -94,13 +94,14 @@ def test_what_is_trained_on_and_scored(monkeypatch):
         return uwac.update(agent, data, *rest)
 
     args = short(uwac, total_steps=1, eval_episodes=2, dataset_path=None)
-    result = uwac.main(args, dataset=arrays, update=update)
+    with pytest.warns(UserWarning, match="dataset: 1 actions are out of bounds and were clipped"):
+        result = uwac.main(args, dataset=arrays, update=update)
     with pytest.raises(ValueError, match="data was"):
         uwac.main(resumed(uwac), dataset=arrays | {"rewards": np.ones(4)})
     obs, action, reward, next_obs, done = seen
     states = arrays["observations"].tolist()
     assert (obs, next_obs[0], next_obs[2]) == (states[:3], states[1], states[3])
-    assert action == [[0.5, -1.0], [0.25, 0.0], [1.0, 1.0]]
+    assert action == [[0.5, -1.0], [0.25, 0.0], [1.0, -1.0]]
     assert (reward, done) == ([0, 1, 2], [0, 1, 0])
     assert result["data"]["path"] == "arrays from Python"
     (row,) = result["history"]

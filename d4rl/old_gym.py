@@ -1,0 +1,102 @@
+"""gym 0.21's interface on Gymnasium, for programs that were written for D4RL and gym.
+
+    from d4rl import old_gym as gym    # in place of `import gym`
+
+`reset` returns the observation alone, `step` (observation, reward, done, info), `seed` seeds the
+next episode, and attributes are found through wrappers. Classes of one's own build on those here.
+"""
+
+from types import SimpleNamespace
+
+import gymnasium
+from gymnasium import Env, error, logger, register, spaces  # noqa: F401 (as gym.spaces and so on)
+
+__version__ = "0.21.0"
+
+
+class Wrapper(gymnasium.Wrapper):
+    """Passes on all that it does not change."""
+
+    def __getattr__(self, name):
+        if name == "env" or name.startswith("__"):  # while a copy is made
+            raise AttributeError(name)
+        return getattr(self.env, name)
+
+    def seed(self, seed=None):
+        return self.env.seed(seed)
+
+    def reset(self, **options):
+        return self.env.reset(**options)
+
+
+class ObservationWrapper(Wrapper):
+    def reset(self, **options):
+        return self.observation(self.env.reset(**options))
+
+    def step(self, action):
+        obs, reward, done, info = self.env.step(action)
+        return self.observation(obs), reward, done, info
+
+
+class ActionWrapper(Wrapper):
+    def step(self, action):
+        return self.env.step(self.action(action))
+
+
+class RewardWrapper(Wrapper):
+    def step(self, action):
+        obs, reward, done, info = self.env.step(action)
+        return obs, self.reward(reward), done, info
+
+
+class TransformObservation(ObservationWrapper):
+    def __init__(self, env, f):
+        super().__init__(env)
+        self.observation = f
+
+
+class TransformReward(RewardWrapper):
+    def __init__(self, env, f):
+        super().__init__(env)
+        self.reward = f
+
+
+wrappers = SimpleNamespace(
+    TransformObservation=TransformObservation, TransformReward=TransformReward
+)
+
+
+class OldEnv(Wrapper):
+    """A Gymnasium environment, as gym's."""
+
+    next_seed = None
+
+    def __getattr__(self, name):
+        if name == "env" or name.startswith("__"):
+            raise AttributeError(name)
+        return self.env.get_wrapper_attr(name)
+
+    @property
+    def unwrapped(self):
+        return OldEnv(self.env.unwrapped)
+
+    def seed(self, seed=None):
+        self.next_seed = seed
+        return [seed]
+
+    def reset(self, seed=None, options=None):
+        seed = self.next_seed if seed is None else seed
+        self.next_seed = None
+        obs, _ = self.env.reset(seed=seed, options=options)
+        return obs
+
+    def step(self, action):
+        obs, reward, terminal, timeout, info = self.env.step(action)
+        if timeout:
+            info = {**info, "TimeLimit.truncated": not terminal}
+        return obs, reward, terminal or timeout, info
+
+
+def make(env_id, **settings):
+    """Raises as `gymnasium.make`."""
+    return OldEnv(gymnasium.make(env_id, **settings))
