@@ -52,7 +52,7 @@ def test_update_talks_to_no_other_device(script, changes, monkeypatch):
     (bear, {}, 360),
     (uwac, {"variance": "analytic"}, 610),
     (uwac, {"variance": "mc"}, 560),
-    (uwac, {"variance": "mc", "num_seeds": 5, "passes": 1000}, 570),
+    (uwac, {"variance": "mc", "num_seeds": 5}, 570),
 ])  # fmt: skip
 def test_passes_and_seeds_are_no_kernels_of_their_own(script, changes, most):
     """What a GPU would launch, counted without one."""
