@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 import tyro
 from evaluate import make_envs, player
+from lib.data import load_transitions
 from lib.files import errors_in_one_line, write_json
 from make_dataset import returns_of
 from pydantic import PositiveInt
@@ -44,19 +45,18 @@ def main(args: Args) -> None:
     if file.exists():
         raise ValueError(f"{file} exists: move it away to train again")
     path = d4rl.download(args.env_id)
+    obs, action, *_ = load_transitions(args.env_id, path)  # (n, D), (n, A)
     torch.manual_seed(0)
     settings = uwac.Args(args.env_id, num_seeds=args.num_seeds)
+    agent = uwac.Agent(settings, obs.shape[1], action.shape[1]).to(uwac.DEVICE)
+    result = {
+        "command": f"python benchmark/bc.py {' '.join(sys.argv[1:])}",
+        "data": d4rl.describe(path),
+        "data_score": d4rl.normalized_score(args.env_id, returns_of(d4rl.read(path)).mean()),
+        "parameters": {"actor": size(agent.actor), "VAE's decoder": size(agent.vae.decoder)},
+        "history": [],
+    }
     with closing(make_envs(args.env_id, args.num_seeds * args.eval_episodes)) as envs:
-        (obs, action, *_), about = uwac.load_data(envs.envs[0], path)  # (n, D), (n, A)
-        agent = uwac.Agent(settings, obs.shape[1], action.shape[1]).to(uwac.DEVICE)
-        data_score = d4rl.normalized_score(args.env_id, returns_of(d4rl.read(path)).mean())
-        result = {
-            "command": f"python benchmark/bc.py {' '.join(sys.argv[1:])}",
-            "data": about["data"],
-            "data_score": data_score,
-            "parameters": {"actor": size(agent.actor), "VAE's decoder": size(agent.vae.decoder)},
-            "history": [],
-        }
         for step in trange(1, args.total_steps + 1, mininterval=10):
             index = torch.randint(len(obs), (args.num_seeds, settings.batch_size))
             mean, _ = agent.actor(obs[index])

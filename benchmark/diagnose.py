@@ -31,7 +31,6 @@ RUN/variance-STEP.png shows Var[Q] at both kinds of actions, as the paper's figu
 """
 
 import copy
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -39,6 +38,7 @@ import numpy as np
 import torch
 import tyro
 from evaluate import SCRIPTS, load
+from lib.data import load_transitions
 from lib.figures import new_figure, save
 from lib.files import errors_in_one_line, write_json
 from scipy.stats import mannwhitneyu, spearmanr
@@ -200,16 +200,15 @@ def weights(agent: uwac.Agent, obs: Tensor) -> dict[str, Tensor]:
 
 def data_of(run: Path, saved: dict) -> list[Tensor]:
     """The transitions that a run learned from. Raises ValueError, and OSError of a download."""
-    learned_from = saved["data"]
-    if learned_from["path"] == d4rl.describe({})["path"]:
-        raise ValueError(f"{run}: learned from arrays, which no file keeps")
-    env_id = saved["args"]["env_id"]
-    path = Path(saved["args"]["dataset_path"] or d4rl.download(env_id))
-    with closing(d4rl.make(env_id)) as env:
-        data, about = uwac.load_data(env, path)
-    if about["data"]["sha256"] != learned_from["sha256"]:
+    env_id, learned_from = saved["args"]["env_id"], saved["data"]
+    path = Path(learned_from["path"])
+    if not path.is_file():
+        if d4rl.full_id(env_id) not in d4rl.DATASETS:
+            raise ValueError(f"{run}: learned from {path}, which is no file here")
+        path = d4rl.download(env_id)
+    if d4rl.describe(path)["sha256"] != learned_from["sha256"]:
         raise ValueError(f"{run}: {path} is not the data that it learned from")
-    return data
+    return load_transitions(env_id, path)
 
 
 def diagnose(run: Path) -> dict[str, list[float]]:

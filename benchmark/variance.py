@@ -11,7 +11,6 @@ as in uwac.py.
 
 import math
 import time
-from contextlib import closing
 from itertools import product
 from pathlib import Path
 from statistics import fmean, median
@@ -20,6 +19,7 @@ from typing import Annotated
 import torch
 import tyro
 from lib.arguments import OneOrMore
+from lib.data import load_transitions
 from lib.files import errors_in_one_line, hardware, write_json
 from pydantic import Field, PositiveInt
 from pydantic.dataclasses import dataclass
@@ -47,8 +47,7 @@ class Args:
 
 def train(args: Args, rate: float, spectral_norm: bool) -> tuple[uwac.Agent, list[Tensor]]:
     """UWAC trained on the task, and its transitions. Raises ValueError, OSError of a download."""
-    with closing(d4rl.make(args.env_id)) as env:
-        data, _ = uwac.load_data(env, d4rl.download(args.env_id))
+    data = load_transitions(args.env_id, d4rl.download(args.env_id))
     settings = {"env_id": args.env_id, "batch_size": args.batch_size, "variance": "analytic"}
     settings = uwac.Args(**settings, dropout=rate, spectral_norm=spectral_norm)
     torch.manual_seed(0)
