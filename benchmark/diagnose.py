@@ -50,6 +50,7 @@ import uwac
 NUM_STATES = 1_000
 NUM_SAMPLES = (4, 10, 100)
 FOR_MEANS = 1_000  # samples of a state's VAE
+WITH_VARIANCE = ("uwac", "uwac_code", "ensembles")
 NUM_UNTRAINED = 10  # agents
 AT_ONCE = 10_000  # rows of the data
 
@@ -222,7 +223,7 @@ def diagnose(run: Path) -> dict[str, list[float]]:
     obs, action = (array[rows].expand(agent.args.num_seeds, -1, -1) for array in data[:2])
     with torch.no_grad():
         found = constraint(agent, obs) | errors(agent, obs, action)
-        if script != "bear" and agent.args.dropout > 0:
+        if script in WITH_VARIANCE and agent.args.dropout > 0:
             aurocs, shown = detection(agent, data, rows)
             found |= aurocs | weights(agent, obs)
             draw(run, step, found, shown)

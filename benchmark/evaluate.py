@@ -28,6 +28,7 @@ import numpy as np
 import torch
 import tyro
 import uwac_code
+import what_bounds_q
 from lib.arguments import OneOrMore
 from lib.files import errors_in_one_line, read_json, write_json
 from pydantic import NonNegativeInt, PositiveInt
@@ -37,7 +38,8 @@ import bear
 import d4rl
 import uwac
 
-SCRIPTS = {script.Agent.algorithm: script for script in (bear, uwac, ensembles, uwac_code)}
+MODULES = (bear, uwac, ensembles, uwac_code, what_bounds_q)
+SCRIPTS = {module.Agent.algorithm: module for module in MODULES}
 POLICIES = {  # and their names in print, with N
     "best": "best of {}",
     "sample": "sample",

@@ -289,7 +289,10 @@ def main(args: Args, options: list[str]) -> int:
     for folder in (args.folder, args.folder / "work", args.folder / "logs"):
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()  # fails now, and not after hours
-    ray.init(address=args.address, log_to_driver=False)
+    try:
+        ray.init(address=args.address, log_to_driver=False)
+    except ray.exceptions.RayError as error:  # such as a token that is missing
+        raise ValueError(f"--address {args.address}: {error}") from error
     signal.signal(signal.SIGTERM, lambda *_: os._exit(143))  # Ray would print its stack
     failed = run(left, args)
     print(f"{len(failed)} runs failed, results are in {args.folder}")

@@ -237,6 +237,15 @@ def test_options_are_checked_before_anything_runs(monkeypatch, capsys):
     assert "Unrecognized options: --totl-steps" in capsys.readouterr().err
 
 
+def test_a_cluster_that_is_not_joined_is_one_line(tmp_path, monkeypatch, refused):
+    def init(**settings):
+        raise ray.exceptions.AuthenticationError("no token")
+
+    monkeypatch.setattr(ray, "init", init)
+    words = f"--tasks door-demo --address there:6379 --folder {tmp_path}"
+    assert refused(words, run).startswith("error: --address there:6379: no token")
+
+
 @pytest.mark.parametrize("method, changes", [
     ("bear+sn", {"weighting": "none", "dropout": 0.0, "spectral_norm": True}),
     ("bear+dropout", {"weighting": "none", "spectral_norm": False}),
