@@ -184,17 +184,24 @@ def test_a_method_has_one_name_that_says_what_is_not_its_default(label, method, 
     assert runs.label(one) == label
 
 
-@pytest.mark.parametrize("method, weighting, dropout, norm", [
-    ("uwac", "variance", 0.1, True),
-    ("uwac-no-sn", "variance", 0.1, False),
-    ("uwac-std", "std", 0.1, True),
-    ("bear+sn", "none", 0.0, True),
-    ("bear+dropout", "none", 0.1, False),
-    ("bear+dropout+sn", "none", 0.1, True),
-])  # fmt: skip
-def test_methods_on_a_hand(method, weighting, dropout, norm):
-    args = runs.usual_args(method, "uwac", "door-human")
-    assert (args["weighting"], args["dropout"], args["spectral_norm"]) == (weighting, dropout, norm)
+def test_methods_on_a_hand():
+    """Weighting, dropout, SN and variance, or what else they differ in; names of their own."""
+    expected = {
+        "uwac": ("variance", 0.1, True, "mc"),
+        "uwac-analytic": ("variance", 0.1, True, "analytic"),
+        "uwac-no-sn": ("variance", 0.1, False, "analytic"),
+        "uwac-std": ("std", 0.1, True, "mc"),
+        "uwac-code": ("exp", 0.1, True, "mc"),
+        "uwac-shuffled": ("variance", 0.1, False, "analytic"),
+        "bear+sn": ("none", 0.0, True, "analytic"),
+        "bear+dropout": ("none", 0.1, False, "analytic"),
+        "bear+dropout+sn": ("none", 0.1, True, "analytic"),
+        "bear-scaled-q": ("none", 0.0, False, "analytic"),
+    }
+    names = ("weighting", "dropout", "spectral_norm", "variance")
+    found = {method: runs.usual_args(method, "", "door-human") for method in methods.METHODS}
+    for method, values in expected.items():
+        assert tuple(found[method][name] for name in names) == values, method
     for values in zip(*methods.METHODS.values()):  # commands, names, colours
         assert len(set(values)) == len(values)
 

@@ -16,18 +16,8 @@ from lib.methods import METHODS
 from lib.published import others_scores
 
 # Arguments in which runs of one method may differ,
-OF_A_RUN = {
-    "env_id",
-    "seed",
-    "num_seeds",
-    "run_dir",
-    "resume",
-    "total_steps",
-    "warmup_steps",
-    "dataset_path",
-    "log_every",
-    "cuda_graph",
-}
+OF_A_RUN = {"env_id", "seed", "num_seeds", "run_dir", "resume", "total_steps", "warmup_steps"}
+OF_A_RUN |= {"dataset_path", "log_every", "cuda_graph"}
 # and those that no method has, but that scores depend on.
 CONDITIONS = ("matmul_precision", "eval_every", "eval_episodes", "eval_candidates")
 SETTING = ["task", "data", "protocol"]  # what runs share that are compared in a table
@@ -38,20 +28,21 @@ OF_BEST = ("score", "return", "return_std")  # metrics of the best of N actions
 POLICY_NAMES = POLICIES | {"noisy": "best of {}, noisy"}
 
 
-def named(args: dict, names: list[str] | tuple[str, ...], usual: dict) -> list[str]:
-    """Those of the arguments that are not as usual, such as "beta 2.5"."""
+def named(args: dict, usual: dict, names: list[str] | tuple[str, ...] = ()) -> list[str]:
+    """Those of the arguments that are not as usual, such as "beta 2.5"; without names, of all that
+    make a method."""
+    names = names or [name for name in args if name not in (*OF_A_RUN, *CONDITIONS)]
     found = [name for name in names if name in args and args[name] != usual.get(name)]
     return [f"{name.replace('_', ' ')} {args[name]}" for name in found]
 
 
 @functools.cache
 def usual_args(method: str, algorithm: str, env_id: str) -> dict:
-    """The arguments of a method's command in a task."""
-    command = METHODS[method].command if method in METHODS else ""
-    program, *words = command.split() or [""]
-    script = SCRIPTS.get(Path(program).stem)
-    if script is None:
-        script, words = SCRIPTS.get(algorithm, uwac), []
+    """The arguments of a method's command in a task; where METHODS has none, its algorithm's."""
+    script, words = SCRIPTS.get(algorithm, uwac), []
+    if method in METHODS:
+        program, *words = METHODS[method].command.split()
+        script = SCRIPTS[Path(program).stem]
     args = tyro.cli(script.Args, args=[*words, "--env-id", env_id])
     return vars(args.resolved())
 
@@ -62,12 +53,11 @@ def method_of(result: dict) -> str:
     algorithm, args = result["algorithm"], result["args"]
     if "method" in result:
         return result["method"]
-    names = [name for name in args if name not in (*OF_A_RUN, *CONDITIONS)]
     differences = {}
     for method, (command, *_) in METHODS.items():
         if Path(command.split()[0]).stem == algorithm:
             usual = usual_args(method, algorithm, args["env_id"])
-            differences[method] = len(named(args, names, usual))
+            differences[method] = len(named(args, usual))
     return min(differences, key=differences.get, default=algorithm)
 
 
@@ -78,14 +68,13 @@ def label(result: dict) -> str:
     method = method_of(result)
     usual = usual_args(method, result["algorithm"], args["env_id"])
     name = METHODS[method].name if method in METHODS else method
-    names = [name for name in args if name not in (*OF_A_RUN, *CONDITIONS)]
     if "SN" not in name and "spectral_norm" in args:
-        names.remove("spectral_norm")
         if args["spectral_norm"]:
             name += " with SN"
         elif usual.get("spectral_norm"):
             name += " without SN"
-    return ", ".join([name, *named(args, names, usual)])
+        usual = usual | {"spectral_norm": args["spectral_norm"]}  # it is said
+    return ", ".join([name, *named(args, usual)])
 
 
 def read(file: Path) -> dict:
@@ -95,15 +84,15 @@ def read(file: Path) -> dict:
         raise ValueError("not evaluated yet")
     args, data, updates = result["args"], result["data"], result["history"][-1]["step"]
     warmup = f"warm-up {args['warmup_steps']:,}"
-    conditions = ", ".join([warmup, *named(args, CONDITIONS, vars(uwac.Args))])
+    conditions = ", ".join([warmup, *named(args, vars(uwac.Args), CONDITIONS)])
     within = " (all in the warm-up)" if updates <= args["warmup_steps"] else ""
     size = f"{result['transitions']:,} transitions"
     env_id = d4rl.full_id(args["env_id"])
     of_d4rl = env_id in d4rl.TASK_OF
-    left_out = OF_BEST if result.get("score_has_dropout_noise") else ()
-    history = []
-    for row in result["history"]:
-        history.append({name: values for name, values in row.items() if name not in left_out})
+    if result.get("score_has_dropout_noise"):
+        for row in result["history"]:
+            for name in OF_BEST:
+                row.pop(name, None)
     return {
         "file": file,
         "task": env_id.removesuffix("-v0") if of_d4rl else env_id,  # -v0 as in the paper
@@ -116,7 +105,7 @@ def read(file: Path) -> dict:
         "args": args,
         "seeds": (args["seed"], args["num_seeds"]),
         "updates": updates,
-        "history": history,
+        "history": result["history"],
         "hardware": result["hardware"],
         "mean_reward": data.get("mean_reward"),
         "policies": result.get("policies") or earlier_results(file.parent),
