@@ -1,10 +1,16 @@
 """The environments of D4RL's tasks: Gymnasium's, with what differs from D4RL's put right."""
 
+import os
 from importlib.metadata import version
 
-import mujoco
 import numpy as np
 from farama_notifications import notifications
+
+try:
+    import mujoco
+except Exception as error:  # a renderer that is not there
+    renderer = f"MUJOCO_GL={os.getenv('MUJOCO_GL', '')}"
+    raise ImportError(f"MuJoCo cannot be imported with {renderer}: {error}") from error
 from gymnasium.envs.mujoco import half_cheetah_v4, hopper_v4, walker2d_v4
 
 # It prints that the rewards below differ from the papers', which is put right here.

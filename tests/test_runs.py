@@ -3,6 +3,7 @@
 import dataclasses
 import io
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -81,6 +82,46 @@ def test_folders(monkeypatch):
     assert Path("deep/run/result.json").exists() and not Path("~").exists()
 
 
+def test_a_folder_with_nothing_to_lose_is_taken(script):
+    """An empty one, and one left by a run that was killed before its first save."""
+    for name in ("empty", "killed"):
+        Path(name).mkdir()
+    for file in ("in-use.lock", "unfinished.tmp"):
+        Path("killed", file).write_text("")
+    for name in ("empty", "killed"):
+        assert script.main(short(script, run_dir=name, total_steps=1))["history"]
+
+
+def test_a_new_run_with_the_arguments_of_one_that_was_resumed():
+    uwac.main(short(uwac, total_steps=1))
+    uwac.main(resumed(uwac, total_steps=2))
+    agent, _ = uwac.load_checkpoint(RUN)
+    result = uwac.main(dataclasses.replace(agent.args, run_dir="new", total_steps=3))
+    assert [row["step"] for row in result["history"]] == [3]
+    assert Path("new/checkpoint.pt").exists()
+
+
+def test_a_resumed_run_takes_the_file_that_it_began_with(monkeypatch):
+    """Though the task has another by now."""
+    monkeypatch.setattr(d4rl, "download", lambda env_id: Path("points.hdf5"))
+    uwac.main(short(uwac, total_steps=1, dataset_path=None))
+    monkeypatch.setattr(d4rl, "download", lambda env_id: Path("other.hdf5"))
+    result = uwac.main(resumed(uwac, total_steps=2))
+    assert (len(result["history"]), result["data"]["path"]) == (2, "points.hdf5")
+
+
+def test_environments_are_closed(monkeypatch):
+    """After a run, and after one that fails."""
+    closed = []
+    monkeypatch.setattr(Point, "close", lambda self: closed.append(self), raising=False)
+    uwac.main(short(uwac, total_steps=1, num_seeds=2))
+    assert len(closed) == 2
+    Point.at_step = {Point.steps + 3: lambda: 1 / 0}
+    with pytest.raises(ZeroDivisionError):
+        uwac.main(short(uwac, total_steps=1, run_dir="other"))
+    assert len(closed) == 3
+
+
 def test_what_is_trained_on_and_scored(monkeypatch):
     """Actions in [-1, 1]. On D4RL's tasks those beyond are clipped, and a score is D4RL's."""
     monkeypatch.setitem(d4rl.TASK_OF, "Point-v0", "door")
@@ -141,7 +182,7 @@ def test_evaluate_sums_the_rewards_of_whole_episodes():
         seen.clear()
         assert uwac.evaluate(agent, envs, seed, 7).tolist() == RETURNS
         assert all((given == obs.reshape(2, 2, 3)).all() for given in seen) and len(seen) == 3
-    assert seeds[0] == seeds[1] and len(set(seeds)) == 3
+    assert seeds[0] == seeds[1] and len(set(seeds)) == 3 and max(seeds) < 2**30
     assert drawn[:3] == drawn[3:6] and len(set(drawn)) == 9
 
 
@@ -205,6 +246,31 @@ def test_a_run_that_diverges(script, monkeypatch, capsys):
     )
     assert [row["step"] for row in script.load_checkpoint(RUN)[1]["history"]] == [3]
     assert "NaN" not in (RUN / "result.json").read_text()
+
+
+def test_metrics_are_checked_before_an_evaluation(script, monkeypatch, capsys):
+    line = words(script, critic_lr=1e30, log_every=100)
+    assert command_line(script, line, monkeypatch) == 1
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert re.match("error: diverged at update 3: .*critic_loss.* not finite", error)
+    assert Point.steps == 0
+
+
+def test_the_first_line_comes_after_100_updates(capsys):
+    steps = {"total_steps": 101, "eval_every": 1000, "log_every": 1000, "warmup_steps": 200}
+    uwac.main(short(uwac, variance="analytic", **steps))
+    *_, warmup, first, last = capsys.readouterr().out.splitlines()
+    assert "--warmup-steps 200" in warmup
+    assert (first[:17], last[:17]) == ("100/101: warm-up,", "101/101: warm-up,")
+
+
+def test_a_renderer_that_is_not_there_is_one_line():
+    command = [sys.executable, ROOT / "uwac.py", "--env-id", "door-demo"]
+    settings = {"env": os.environ | {"MUJOCO_GL": "none"}, "stderr": subprocess.PIPE, "text": True}
+    done = subprocess.run(command, check=False, **settings)
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("error: MuJoCo cannot be imported with MUJOCO_GL=none: ")
 
 
 @pytest.mark.parametrize("option, problem", [
