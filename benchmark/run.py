@@ -79,15 +79,14 @@ def split(words: list[str]) -> list[list[str]]:
     return options
 
 
-def script_of(words: list[str]):
+def script_of(command: str):
     """The module that a command runs."""
-    return SCRIPTS[Path(words[0]).stem]
+    return SCRIPTS[Path(command.split()[0]).stem]
 
 
 def has(method: str, option: str) -> bool:
     """Whether the method's script has the option, --no-OPTION too."""
-    fields = dataclasses.fields(script_of(METHODS[method].command.split()).Args)
-    names = {field.name for field in fields}
+    names = {field.name for field in dataclasses.fields(script_of(METHODS[method].command).Args)}
     name = option.removeprefix("--").replace("-", "_")
     return name in names or name.removeprefix("no_") in names
 
@@ -105,14 +104,14 @@ def options_of(method: str, options: list[list[str]], methods: tuple[str, ...]) 
 
 def run_of(method: str, words: list[str]) -> Run:
     """Ends as the script would where arguments are wrong."""
-    args = tyro.cli(script_of(words).Args, args=words[1:]).resolved()
+    args = tyro.cli(script_of(words[0]).Args, args=words[1:]).resolved()
     spectral_norm = getattr(args, "spectral_norm", False)
     return Run(method, words, args.total_steps, args.warmup_steps, spectral_norm)
 
 
 def name_of(task: str, method: str, seed: int, options: list[list[str]]) -> str:
-    """A file's name with the options in it, so that runs of other protocols stand side by side.
-    What is long, or would be a path, is in a hash."""
+    """A file's name with the options in it, so that runs of other protocols stand side by side; a
+    hash in their place where that is long or would be a path."""
     protocol = "__".join("-".join(option).removeprefix("--") for option in options)
     name = f"{task}__{method}__{seed}__{protocol}".removesuffix("__")
     if re.fullmatch(r"[\w.+-]{1,80}", name, re.ASCII):

@@ -92,7 +92,8 @@ def stub(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def local_ray():
-    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=10**8)
+    settings = {"include_dashboard": False, "log_to_driver": False}
+    ray.init("local", num_cpus=2, object_store_memory=10**8, **settings)
     yield
     ray.shutdown()
 
@@ -156,8 +157,9 @@ def test_a_killed_run_goes_on_from_its_checkpoint(local_ray, stub, capsys):
     result = json.loads((stub.folder / "door-demo__stub__0__fail-kill.json").read_text())
     assert "commit" in result and result["hardware"] == files.hardware("cpu, 1 threads")
     lines = capsys.readouterr().out.splitlines()  # among Ray's
-    *_, shown, last = [line for line in lines if line.startswith("door-demo__stub")]
-    assert shown.endswith("fail-kill: 10 of 10 updates: score 2.5")
+    first, second, last = [line for line in lines if line.startswith("door-demo__stub")]
+    assert first.endswith("fail-kill: 5 of 10 updates (warm-up): score 2.5")
+    assert second.endswith("fail-kill: 10 of 10 updates: score 2.5")
     assert last.endswith("fail-kill: finished, 0 to go")
     stub.dry_run = True  # of what is left
     assert run.main(stub, options) == 0
@@ -190,14 +192,6 @@ def test_a_run_killed_between_checkpoint_and_result_is_what_the_checkpoint_says(
     assert [row["step"] for row in stale["history"]] == [5]
     assert [row["step"] for row in result["history"]] == [5, 10] and "rng" not in result
     assert len(updates(stub, name)) == 10
-
-
-def test_progress_is_shown_once(capsys):
-    rows = [{"step": step, "score": [1.0, 4.0], "mmd": [9.0]} for step in (5, 1000)]
-    run.show_progress("name", run.Run("uwac", [], 2000, 5, True), rows)
-    first, second = capsys.readouterr().out.splitlines()
-    assert first == "name: 5 of 2,000 updates (warm-up): score 2.5"
-    assert second == "name: 1,000 of 2,000 updates: score 2.5"
 
 
 def test_after_each_leg_the_policies_are_played_once(stub):
