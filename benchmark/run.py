@@ -30,7 +30,6 @@ from statistics import mean
 from typing import Literal, NamedTuple
 
 import ray
-import torch
 import tyro
 from evaluate import POLICIES, SCRIPTS
 from lib.arguments import OneOrMore
@@ -155,21 +154,14 @@ def grid(args: Args, words: list[str]) -> dict[str, Run]:
 
 
 def history_of(run_dir: Path) -> list[dict]:
-    """A run's evaluations, as its result.json shows them."""
+    """A run's evaluations so far."""
     file = run_dir / "result.json"
     return read_json(file)["history"] if file.exists() else []
 
 
-def checkpoint_of(run_dir: Path) -> dict:
-    """What a run goes on from. It is written before result.json, which a crash may leave behind."""
-    file = run_dir / "checkpoint.pt"
-    if not file.exists():
-        return {"history": []}
-    return torch.load(file, map_location="cpu", weights_only=True)
-
-
 def updates_done(run_dir: Path) -> int:
-    return max([row["step"] for row in checkpoint_of(run_dir)["history"]], default=0)
+    """By result.json. Where a crash left that behind the checkpoint, --resume mends it."""
+    return max([row["step"] for row in history_of(run_dir)], default=0)
 
 
 def training(step: int, run_dir: Path, words: list[str]) -> list[str]:
@@ -210,8 +202,7 @@ def train(name: str, run: Run, args: Args) -> dict:
             if code == 0 and args.legs and policies_played(step, run_dir) < len(POLICIES):
                 code = call(evaluate)
     if code == 0 and updates_done(run_dir) >= total_steps:
-        checkpoint = checkpoint_of(run_dir)
-        result = {key: checkpoint[key] for key in read_json(run_dir / "result.json")}
+        result = read_json(run_dir / "result.json")
         if args.legs:
             result["policies"] = read_json(run_dir / "evaluation.json")
         return result | {"hardware": hardware(result["hardware"]), "commit": commit(ROOT)}
