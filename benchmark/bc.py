@@ -14,8 +14,8 @@ import torch
 import tyro
 from evaluate import make_envs, player
 from lib.data import load_transitions
+from lib.episodes import returns_of
 from lib.files import errors_in_one_line, write_json
-from make_dataset import returns_of
 from pydantic import PositiveInt
 from pydantic.dataclasses import dataclass
 from torch import nn

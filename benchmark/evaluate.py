@@ -18,6 +18,7 @@ A folder with checkpoint.pt and result.json is enough, so a copy of the two can 
 
 import functools
 from contextlib import closing
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Literal
@@ -115,17 +116,16 @@ def make_envs(env_id: str, num: int, **settings) -> gym.vector.SyncVectorEnv:
 
 def film(env_id: str, playing: SimpleNamespace, folder: Path, seed: list[int], num: int) -> None:
     """An mp4 file of all agents side by side, in `folder`. Raises ValueError."""
+    if not find_spec("moviepy"):
+        raise ValueError("--film needs moviepy: pip install moviepy")
     try:
-        envs = make_envs(env_id, playing.args.num_seeds, render_mode="rgb_array")
-        with closing(envs):
+        with closing(make_envs(env_id, playing.args.num_seeds, render_mode="rgb_array")) as envs:
             length = envs.envs[0].spec.max_episode_steps
             first = {"episode_trigger": lambda episode: episode == 0, "video_length": length}
-            films = gym.wrappers.vector.RecordVideo(envs, str(folder), **first)
-            with closing(films):
+            with closing(gym.wrappers.vector.RecordVideo(envs, str(folder), **first)) as films:
                 uwac.evaluate(playing, films, seed, num)
     except (gym.error.Error, ImportError, RuntimeError, AttributeError, TypeError) as error:
-        needs = "--film needs moviepy and, without a screen, MUJOCO_GL=egl"
-        raise ValueError(f"{needs} ({error})") from error
+        raise ValueError(f"--film: without a screen, set MUJOCO_GL=egl ({error})") from error
 
 
 def mean_and_error(values: np.ndarray) -> str:

@@ -26,7 +26,7 @@ HERE = Path(__file__).parent
 LIMIT = float(np.exp(10))  # of alpha
 NEAR = 0.2  # MMD of a policy near the data
 OFFICIAL = "black"  # colour of the official BEAR
-NO_RUNS = ("bc", "gpu", "lunarlander")  # folders of other results
+OTHERS = ("bc", "gpu", "lunarlander", "what-bounds-q")  # how folders of other results end
 SHORTER = {
     " (analytic)": "",
     "mmd kernel gaussian": "Gaussian kernel",
@@ -43,7 +43,7 @@ class Args:
 def read_agents(results: Path) -> pd.DataFrame:
     """A row for each seed of each run, with its evaluations and Q's share, both by the update."""
     folders = [path for path in sorted(results.iterdir()) if path.is_dir()]
-    runs = read_all(tuple(path for path in folders if path.name not in NO_RUNS))
+    runs = read_all(tuple(path for path in folders if not path.name.endswith(OTHERS)))
     rows = []
     for (number, agent), history in evaluations(runs).groupby(["run", "agent"]):
         run = runs.iloc[number]

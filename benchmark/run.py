@@ -30,7 +30,6 @@ from statistics import mean
 from typing import Literal, NamedTuple
 
 import ray
-import torch
 import tyro
 from evaluate import POLICIES, SCRIPTS
 from lib.arguments import OneOrMore
@@ -79,15 +78,14 @@ def split(words: list[str]) -> list[list[str]]:
     return options
 
 
-def script_of(words: list[str]):
+def script_of(command: str):
     """The module that a command runs."""
-    return SCRIPTS[Path(words[0]).stem]
+    return SCRIPTS[Path(command.split()[0]).stem]
 
 
 def has(method: str, option: str) -> bool:
     """Whether the method's script has the option, --no-OPTION too."""
-    fields = dataclasses.fields(script_of(METHODS[method].command.split()).Args)
-    names = {field.name for field in fields}
+    names = {field.name for field in dataclasses.fields(script_of(METHODS[method].command).Args)}
     name = option.removeprefix("--").replace("-", "_")
     return name in names or name.removeprefix("no_") in names
 
@@ -105,14 +103,14 @@ def options_of(method: str, options: list[list[str]], methods: tuple[str, ...]) 
 
 def run_of(method: str, words: list[str]) -> Run:
     """Ends as the script would where arguments are wrong."""
-    args = tyro.cli(script_of(words).Args, args=words[1:]).resolved()
+    args = tyro.cli(script_of(words[0]).Args, args=words[1:]).resolved()
     spectral_norm = getattr(args, "spectral_norm", False)
     return Run(method, words, args.total_steps, args.warmup_steps, spectral_norm)
 
 
 def name_of(task: str, method: str, seed: int, options: list[list[str]]) -> str:
-    """A file's name with the options in it, so that runs of other protocols stand side by side.
-    What is long, or would be a path, is in a hash."""
+    """A file's name with the options in it, so that runs of other protocols stand side by side; a
+    hash in their place where that is long or would be a path."""
     protocol = "__".join("-".join(option).removeprefix("--") for option in options)
     name = f"{task}__{method}__{seed}__{protocol}".removesuffix("__")
     if re.fullmatch(r"[\w.+-]{1,80}", name, re.ASCII):
@@ -156,21 +154,14 @@ def grid(args: Args, words: list[str]) -> dict[str, Run]:
 
 
 def history_of(run_dir: Path) -> list[dict]:
-    """A run's evaluations, as its result.json shows them."""
+    """A run's evaluations so far."""
     file = run_dir / "result.json"
     return read_json(file)["history"] if file.exists() else []
 
 
-def checkpoint_of(run_dir: Path) -> dict:
-    """What a run goes on from. It is written before result.json, which a crash may leave behind."""
-    file = run_dir / "checkpoint.pt"
-    if not file.exists():
-        return {"history": []}
-    return torch.load(file, map_location="cpu", weights_only=True)
-
-
 def updates_done(run_dir: Path) -> int:
-    return max([row["step"] for row in checkpoint_of(run_dir)["history"]], default=0)
+    """By result.json. Where a crash left that behind the checkpoint, --resume mends it."""
+    return max([row["step"] for row in history_of(run_dir)], default=0)
 
 
 def training(step: int, run_dir: Path, words: list[str]) -> list[str]:
@@ -211,8 +202,7 @@ def train(name: str, run: Run, args: Args) -> dict:
             if code == 0 and args.legs and policies_played(step, run_dir) < len(POLICIES):
                 code = call(evaluate)
     if code == 0 and updates_done(run_dir) >= total_steps:
-        checkpoint = checkpoint_of(run_dir)
-        result = {key: checkpoint[key] for key in read_json(run_dir / "result.json")}
+        result = read_json(run_dir / "result.json")
         if args.legs:
             result["policies"] = read_json(run_dir / "evaluation.json")
         return result | {"hardware": hardware(result["hardware"]), "commit": commit(ROOT)}

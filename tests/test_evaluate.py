@@ -73,6 +73,13 @@ def test_policies_of_known_networks(monkeypatch):
     assert len(np.unique(found)) == 80  # no piece twice
 
 
+def test_a_film_without_moviepy_leaves_no_folder(monkeypatch):
+    monkeypatch.setattr(evaluate, "find_spec", lambda name: None)
+    with pytest.raises(ValueError, match="pip install moviepy"):
+        evaluate.film("Point-v0", None, Path("film"), [0], 1)
+    assert not Path("film").exists()
+
+
 def test_a_later_call_adds_to_what_is_there(monkeypatch, refused):
     """One record of each policy and number of episodes. What goes wrong leaves what was there, and
     no environment open."""

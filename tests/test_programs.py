@@ -57,6 +57,7 @@ BOXES = [  # of the parser
     (evaluate, "run --episodes 0", "episodes Input should be greater than 0"),
     (evaluate, "run --policies", "policies Tuple should have at least 1 item"),
     (run, "--methods uwac --beta -1", "beta Input should be greater than 0"),
+    (run, "--totl-steps 40", "Unrecognized options: --totl-steps"),
     (run, "--legs 0", "legs Input should be greater than 0"),
     (variance, "--rates 0.1 1", "rates.1 Input should be less than 1"),
 ]

@@ -10,42 +10,37 @@ import variance
 import d4rl
 import uwac
 
-SHORT = {"total_steps": 3, "batch_size": 4, "rates": (0.2, 0.5), "passes": (2, 5)}
-SHORT |= {"reference_passes": 50, "states": 7, "repetitions": 3}
-
 
 def test_what_is_compared(tmp_path, monkeypatch):
-    """Critics with the norm and without, trained with their own rate, at the data's actions and at
-    uniform ones. A clock that adds 2 ms a look, and estimates that are by 0.5 or 0.1 off."""
-    args = variance.Args(folder=tmp_path / "new", **SHORT)
-    steps, seen = [], []
+    """Critics with the norm and without, each trained with its rate, at the data's actions and at
+    uniform ones, by a clock that goes 2 ms a look and estimates that are 0.5 and 0.1 off."""
+    few = {"total_steps": 3, "batch_size": 4, "states": 7, "repetitions": 3, "rates": (0.2, 0.5)}
+    args = variance.Args(passes=(2, 5), reference_passes=50, folder=tmp_path / "new", **few)
+    updates, seen = [], []
     update = uwac.update
-    monkeypatch.setattr(uwac, "update", lambda *given: steps.append(given) or update(*given))
+    monkeypatch.setattr(uwac, "update", lambda *given: updates.append(given) or update(*given))
     clock = iter(range(10**6))
     monkeypatch.setattr(variance, "time", SimpleNamespace(perf_counter=lambda: next(clock) / 500))
 
-    def estimate(factor):
-        def variance_of(critic, obs, action, p, T=0):
-            seen.append((critic.spectral_norm, p, T, obs, action))
-            truth = 1 + action.sum(-1).square().expand(2, 1, 7)
-            return truth * (1 if T == args.reference_passes else factor)
+    def estimate(critic, obs, action, p, T, factor):
+        seen.append((critic.spectral_norm, p, action))
+        truth = 1 + action.sum(-1).square().expand(2, 1, 7)
+        return truth * (1 if T == 50 else factor)
 
-        return variance_of
-
-    monkeypatch.setattr(uwac, "mc_dropout_variance", estimate(1.5))
-    monkeypatch.setattr(variance, "row_masks_variance", estimate(0.9))
+    monkeypatch.setattr(uwac, "mc_dropout_variance", lambda *given: estimate(*given, 1.5))
+    monkeypatch.setattr(variance, "row_masks_variance", lambda *given: estimate(*given, 0.9))
     variance.main(args)
     settings = [(rate, norm) for rate in (0.2, 0.5) for norm in (True, False)]
-    trained = [(agent.args.dropout, agent.args.spectral_norm) for agent, *_ in steps[::3]]
-    assert trained == settings and len(steps) == 12
-    assert steps[0][0].args.batch_size == 4 and steps[0][0].args.variance == "analytic"
+    trained = [agent.args for agent, *_ in updates]
+    assert [(one.dropout, one.spectral_norm) for one in trained[::3]] == settings
+    assert {(one.batch_size, one.variance) for one in trained} == {(4, "analytic")}
+    assert len(trained) == 12
 
     rows = json.loads((tmp_path / "new" / "variance.json").read_text())
-    kinds = [("analytic", 0)]
-    kinds += [(name, T) for T in (2, 5) for name in ("one mask", "per-sample masks")]
     found = [(row["rate"], row["spectral_norm"], row["actions"]) for row in rows[::5]]
     assert found == [(*setting, actions) for setting in settings for actions in ("data", "random")]
-    assert [(row["estimate"], row["passes"]) for row in rows[:5]] == kinds
+    kinds = [(name, T) for T in (2, 5) for name in ("one mask", "per-sample masks")]
+    assert [(row["estimate"], row["passes"]) for row in rows[:5]] == [("analytic", 0), *kinds]
     for row in rows:
         assert row["ms"] == pytest.approx(2)
         if row["estimate"] != "analytic":
@@ -62,7 +57,7 @@ def test_what_is_compared(tmp_path, monkeypatch):
         variance.main(args)
 
 
-def test_masks_of_each_row_are_independent_and_right(monkeypatch):
+def test_masks_of_each_row_are_independent_and_right():
     """Rows that are alike have variances of their own, whose mean is that of one mask."""
     critic = uwac.Critic(1, 3, 2)
     obs, action = torch.rand(1, 1, 3).expand(1, 400, 3), torch.rand(1, 1, 2).expand(1, 400, 2)
@@ -70,9 +65,3 @@ def test_masks_of_each_row_are_independent_and_right(monkeypatch):
     one = uwac.mc_dropout_variance(critic, obs[:, :1], action[:, :1], 0.3, 5_000)
     assert len(own[0, 0].unique()) == 400
     torch.testing.assert_close(own.mean(2), one[..., 0], rtol=0.1, atol=0)
-
-
-def test_errors_of_an_estimate():
-    found = variance.compare(torch.tensor([2.0, 8.0, 2.0]), torch.tensor([4.0, 4.0, 1.0]))
-    assert found["mse"] == pytest.approx((0.25 + 1 + 1) / 3)
-    assert found["log_correlation"] == pytest.approx(0.5)

@@ -28,12 +28,18 @@ def columns(panels: int) -> int:
     return 2 if panels in (2, 4) else min(panels, 3)
 
 
+def heights_of(axes: Axes, values: list[float]) -> list[float]:
+    """From 0, the lower end of the axes, to 1."""
+    to_axes = axes.transData + axes.transAxes.inverted()
+    x, _ = axes.get_xlim()
+    return [float(to_axes.transform((x, value))[1]) for value in values]
+
+
 def label_lines(axes: Axes, values: dict[str, float], colours: dict[str, str]) -> None:
     """Names to the right of the axes, each at its value, or as near as the others leave room. The
     axes' limits must be final."""
-    to_axes = axes.transData + axes.transAxes.inverted()
     names = sorted(values, key=values.get)
-    heights = [to_axes.transform((axes.get_xlim()[0], values[name]))[1] for name in names]
+    heights = heights_of(axes, sorted(values.values()))
     room = 0.065
     for i in range(1, len(names)):
         heights[i] = max(heights[i], heights[i - 1] + room)
@@ -49,13 +55,10 @@ def label_lines(axes: Axes, values: dict[str, float], colours: dict[str, str]) -
 def mark(axes: Axes, values: dict[str, float]) -> None:
     """A dotted line at each value, with its name. Where a value is so far from the data that it
     would flatten them, there is an arrow in place of the line."""
-    low, high = axes.get_ylim()
-    span = high - low if axes.get_yscale() == "linear" else 0
-    near = [value for value in values.values() if low - span <= value <= high + span]
-    margin = 0.05 * span if near else 0
-    lowest = min([low, *(value - margin for value in near)])
-    highest = max([high, *(value + margin for value in near)])
-    axes.set_ylim(lowest, highest)
+    near = [height for height in heights_of(axes, list(values.values())) if -1 <= height <= 2]
+    ends = min([0, *(height - 0.05 for height in near)]), max([1, *(h + 0.05 for h in near)])
+    to_data = axes.transAxes + axes.transData.inverted()
+    axes.set_ylim([to_data.transform((0, end))[1] for end in ends])
     low, high = axes.get_ylim()
     names = {}
     for name, value in values.items():
