@@ -31,7 +31,7 @@ def test_programs_run_and_usage_md_lists_what_they_leave(tmp_path, monkeypatch):
             continue
         for long, short in SHORTER.items():
             program = program.replace(long, short)
-        run = next(Path("runs").glob("*"), "")
+        run = next(Path("runs").glob("*__uwac__*"), "")
         Path("program.py").write_text(program.replace("runs/RUN", str(run)))
         names = runpy.run_path("program.py", names)
     assert names["actions"].shape == (7, 1) and names["result"]["history"][-1]["step"] == 3
