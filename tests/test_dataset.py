@@ -115,10 +115,11 @@ def test_next_observations_make_each_row_a_transition():
         np.testing.assert_array_equal(array, data[name].astype(np.float32))
 
 
-@pytest.mark.parametrize("with_timeouts", [True, False])
-def test_terminate_on_end_keeps_an_episodes_last_step_as_terminal(with_timeouts):
-    data = steps(14, terminals=[2], timeouts=[7, 12])
-    if not with_timeouts:
+@pytest.mark.parametrize("kind", ["with timeouts", "without", "D4RL's own"])
+def test_terminate_on_end_keeps_an_episodes_last_step_as_terminal(kind):
+    data = d4rl.Arrays(steps(14, terminals=[2], timeouts=[7, 12]))
+    data.about = {"path": "a.hdf5", "d4rl": kind == "D4RL's own"}
+    if kind == "without":
         del data["timeouts"]
     ours = d4rl.qlearning_dataset(gym.make("Point-v0"), data, terminate_on_end=True)
     np.testing.assert_array_equal(-ours["rewards"], range(13))  # the next of the last is unknown

@@ -12,7 +12,7 @@ from conftest import Point, command_line, short
 from lib import sac
 from lib.actors import POLICIES, load_player, task_of
 from lib.demonstrations import replay as replay_release
-from lib.episodes import COLUMNS, play
+from lib.episodes import COLUMNS, play, roll_out
 from make_dataset import Args
 from torch.distributions import Normal, TanhTransform, TransformedDistribution
 from torch.testing import assert_close
@@ -48,7 +48,7 @@ def replay(arrays, metadata):
 def test_a_training_leaves_d4rls_five_kinds(tmp_path):
     """The replay has all steps before the medium policy, medium-expert a half of it, and the
     expert's set comes again from the policy that the training left."""
-    make_dataset.main(Args(env="hopper", folder=tmp_path, seed=5, steps=601, **SMALL))
+    make_dataset.main(Args(env="hopper", folder=tmp_path, seed=5, steps=301, **SMALL))
     assert torch.get_float32_matmul_precision() == "highest"  # of the roll-outs, as by --policy
     actions, about = {}, {}
     for kind in ("random", "medium", "expert", "medium-expert", "medium-replay"):
@@ -59,14 +59,22 @@ def test_a_training_leaves_d4rls_five_kinds(tmp_path):
         mean_return = arrays["rewards"].sum() / ends.sum()
         assert about[kind]["mean_return"] == pytest.approx(mean_return, rel=1e-5)
         replay(arrays, about[kind])
-    assert about["random"]["episodes"] > 16  # which are played at once
     state = torch.load(tmp_path / "training/hopper-5/checkpoint.pt", weights_only=True)
     steps = sac.choose(state["progress"][2])["medium"]
     assert about["medium-replay"]["steps"] == len(actions["medium-replay"]) == steps
-    assert (actions["medium-expert"][:300] == actions["medium"][:300]).all()
+    assert (actions["medium-expert"][:150] == actions["medium"][:150]).all()
     expert = str(tmp_path / "training/hopper-5/hopper-expert.npz")
-    again = Args(policy=(expert,), seed=5, steps=601, out=tmp_path / "again.hdf5")
+    again = Args(policy=(expert,), seed=5, steps=301, out=tmp_path / "again.hdf5")
     assert (read(make_dataset.main(again))[0]["actions"] == actions["expert"]).all()
+
+
+def test_each_episode_has_a_seed_of_its_own():
+    """Of 40, sixteen of which are played at once; the last one is cut off."""
+    arrays = roll_out(lambda obs: np.zeros((len(obs), 2)), "Point-v0", steps=198, seed=7)
+    env = gym.make("Point-v0")
+    starts = [env.reset(seed=7 + episode)[0] for episode in range(40)]
+    np.testing.assert_array_equal(arrays["observations"][::5], starts)
+    assert arrays["timeouts"].nonzero()[0].tolist() == [*range(4, 195, 5), 197]
 
 
 def test_sacs_replay_has_its_own_steps_and_ends_by_time(tmp_path, monkeypatch):
@@ -116,20 +124,22 @@ def test_shipped_policies(name, monkeypatch):
 
 
 def test_an_expert_of_the_dapg_release_by_hand():
-    """One state: two layers of tanh between shifts and scales, and noise, clipped."""
+    """Two layers of tanh between shifts and scales, and noise; clipped."""
     expert = np.load(POLICIES / "pen-expert.npz")
-    obs = np.random.default_rng(0).normal(size=45)
-    h = (obs - expert["in_shift"]) / (expert["in_scale"] + 1e-8)
-    for layer in (0, 1):
-        h = np.tanh(expert[f"w{layer}"] @ h + expert[f"b{layer}"])
-    mean = (expert["w2"] @ h + expert["b2"]) * expert["out_scale"] + expert["out_shift"]
+    observations = np.random.default_rng(0).normal(size=(6, 45))
+    player = load_player("pen-expert", seed=0)
     torch.manual_seed(1)
-    actions = load_player("pen-expert", 0).act(np.repeat(obs[None], 4000, 0))
-    assert abs(actions).max() <= 1
-    inside = abs(mean) + 3 * np.exp(expert["log_std"]) < 1
-    np.testing.assert_allclose(actions.mean(0)[inside], mean[inside], atol=0.05)
-    std = np.exp(expert["log_std"])[inside]
-    np.testing.assert_allclose(actions.std(0)[inside], std, rtol=0.05)
+    actions = player.act(observations)
+    torch.manual_seed(1)
+    noise = torch.randn(6, 24, dtype=torch.float32).numpy()
+    for obs, action, one in zip(observations, actions, noise, strict=True):
+        h = (obs - expert["in_shift"]) / (expert["in_scale"] + 1e-8)
+        for layer in (0, 1):
+            h = np.tanh(expert[f"w{layer}"] @ h + expert[f"b{layer}"])
+        mean = (expert["w2"] @ h + expert["b2"]) * expert["out_scale"] + expert["out_shift"]
+        expected = np.clip(mean + np.exp(expert["log_std"]) * one, -1, 1)
+        np.testing.assert_allclose(action, expected, rtol=0, atol=1e-12)
+    assert (abs(actions) == 1).any() and (abs(actions) < 1).any()
 
 
 def test_policy_of_a_run(points, script, monkeypatch):
