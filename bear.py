@@ -42,8 +42,8 @@ from tqdm.auto import tqdm
 import d4rl
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-RNG = torch.cuda if DEVICE == "cuda" else torch  # has the state of training's random numbers
-GPUS = range(torch.cuda.device_count())  # evaluations must not change their random numbers
+RNG = torch.cuda if DEVICE == "cuda" else torch  # draws training's random numbers
+GPUS = range(torch.cuda.device_count())  # their random states are restored after an evaluation
 PACKAGES = ("torch", "numpy", "gymnasium", "gymnasium-robotics", "mujoco")  # in result.json
 
 # Arguments that a resumed run may change. All others shape training.
@@ -61,10 +61,10 @@ Probability = Annotated[float, Field(ge=0, le=1)]
 @dataclass(config={"allow_inf_nan": False})
 class Args:
     env_id: str = "door-human"  # D4RL task (v0 if no version is given), or door-demo, included here
-    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0  # same machine and arguments: same numbers
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0  # random seed: a rerun repeats the numbers
     num_seeds: PositiveInt = 1  # agents trained at once, S (paper: 5)
     matmul_precision: Literal["highest", "high", "medium"] = "high"  # see docs/usage.md
-    cuda_graph: bool = False  # on a GPU, an update as one launch (pip install tensordict)
+    cuda_graph: bool = False  # launch an update as one CUDA graph (pip install tensordict)
     # BEAR
     batch_size: PositiveInt = 256  # transitions per update, B (BEAR)
     gamma: Probability = 0.99  # discount per step (BEAR)
@@ -79,16 +79,16 @@ class Args:
     actor_lr: NonNegativeFloat = 1e-4  # learning rate of the actor (BEAR)
     critic_lr: NonNegativeFloat = 3e-4  # learning rate of the critics (BEAR)
     vae_lr: NonNegativeFloat = 3e-4  # learning rate of the behaviour VAE (BEAR)
-    dual_lr: NonNegativeFloat = 1e-3  # learning rate of log alpha, the MMD's multiplier (BEAR)
+    dual_lr: NonNegativeFloat = 1e-3  # learning rate of log alpha; alpha multiplies the MMD (BEAR)
     # Length, evaluation, logging and files
     total_steps: PositiveInt = 500_000  # updates, warm-up included (D4RL)
     eval_every: PositiveInt = 5_000  # updates between evaluations, each with a checkpoint (CORL)
-    eval_episodes: PositiveInt = 10  # episodes per evaluation and seed (CORL)
+    eval_episodes: PositiveInt = 10  # episodes per evaluation and agent (CORL)
     eval_candidates: PositiveInt = 100  # actions sampled per state, to play the best (paper, 5.5)
     log_every: PositiveInt = 1_000  # updates between printed lines, and between TensorBoard entries
-    dataset_path: Path | None = None  # HDF5 in D4RL's format, for any Gymnasium env_id
+    dataset_path: Path | None = None  # HDF5 in D4RL's format; then env_id may be any Gymnasium task
     run_dir: Path | None = None  # folder of a new run; default: runs/ENV__ALGORITHM__SEED__TIME
-    resume: Path | None = None  # folder of a run to continue, with the arguments that it has
+    resume: Path | None = None  # folder of a run to continue; its arguments become the defaults
 
     def resolved(self) -> "Args":
         """The arguments with "auto" decided by the task."""
@@ -100,7 +100,7 @@ class Args:
 
 
 class StackedLinear(nn.Module):
-    """Independent linear layers side by side: (*stack, B, in) -> (*stack, B, out)."""
+    """Linear layers side by side: (*stack, B, in), or one input for all -> (*stack, B, out)."""
 
     def __init__(self, stack: tuple[int, ...], in_dim: int, out_dim: int):
         super().__init__()
@@ -113,7 +113,7 @@ class StackedLinear(nn.Module):
 
 
 class MLP(nn.Module):
-    """Independent networks side by side, with two hidden ReLU layers."""
+    """Networks side by side with two hidden ReLU layers: (B, in) -> (*stack, B, out)."""
 
     def __init__(self, stack: tuple[int, ...], in_dim: int, hidden_dim: int, out_dim: int):
         super().__init__()
@@ -137,7 +137,7 @@ class MLP(nn.Module):
 
 
 def concat(obs: Tensor, x: Tensor) -> Tensor:
-    """obs (B, D), x (B, E) -> (B, D + E). Of x (B, N, E): each obs N times -> (B * N, D + E)."""
+    """(B, D), (B, E) -> (B, D + E); or (B, D), (B, N, E) -> (B * N, D + E), repeating each obs."""
     if x.dim() > obs.dim():
         obs = obs.repeat_interleave(x.shape[-2], dim=-2)
         x = x.flatten(-3, -2)
@@ -208,7 +208,7 @@ def mmd(x: Tensor, y: Tensor, kernel: str, sigma: float) -> Tensor:
     norm = {"gaussian": 2, "laplacian": 1}[kernel]
 
     def mean_kernel(a: Tensor, b: Tensor) -> Tensor:
-        # Not by a matmul (--matmul-precision would round it), which cdist takes above 25 samples.
+        # Above 25 samples cdist would use a matmul, which --matmul-precision would round.
         d = torch.cdist(a, b, norm, compute_mode="donot_use_mm_for_euclid_dist") ** norm
         return torch.exp(-d / (2 * sigma)).mean((-2, -1))
 
@@ -254,9 +254,9 @@ class Agent(nn.Module):
 
     @torch.no_grad()
     def act(self, obs: np.ndarray, num: int = 100, deterministic: bool = False) -> np.ndarray:
-        """Actions in [-1, 1], as `d4rl.make`'s environments take them: the best by Q1 of `num`
-        samples, or the actor's mean. obs (D,) -> (S, A). obs (B, D), or (S, B, D) with states of
-        each seed's own -> (S, B, A). Raises ValueError for other shapes."""
+        """Actions in [-1, 1], the range of `d4rl.make`'s environments: the best by Q1 of `num`
+        samples, or the actor's mean. obs (D,) -> (S, A). obs (B, D) for all agents, or (S, B, D),
+        B states for each -> (S, B, A). Raises ValueError for other shapes."""
         S, D = self.args.num_seeds, self.dims[0]
         obs = torch.as_tensor(obs, dtype=torch.float32, device=self.log_alpha.device)
         if obs.shape[-1:] != (D,) or obs.shape[:-2] not in ((), (S,)):
@@ -273,8 +273,8 @@ class Agent(nn.Module):
 
 
 def update(agent: Agent, data: list[Tensor], step: int | Tensor) -> dict[str, Tensor]:
-    """One step of Algorithm 1, lines 3 to 12, on n transitions: obs (n, D), action (n, A),
-    reward (n,), next_obs (n, D), done (n,). Returns metrics, one number per seed."""
+    """One step of Algorithm 1, lines 3 to 12. `data` is the whole data set: obs (n, D), action
+    (n, A), reward (n,), next_obs (n, D), done (n,). Returns metrics, one number per seed."""
     args = agent.args
     # Line 3: a mini-batch (for each seed).
     index = torch.randint(len(data[0]), (args.num_seeds, args.batch_size), device=data[0].device)
@@ -297,14 +297,14 @@ def update(agent: Agent, data: list[Tensor], step: int | Tensor) -> dict[str, Te
     critic_loss = (q - target_q).square().sum(0).mean(-1)
     agent.minimize(critic_loss, "critic")
 
-    # Line 10: samples of the actor and of the behaviour VAE, before the tanh, at this state, as in
-    # ml-uwac. (The paper: the target actor's, at the next state.)
+    # Line 10: samples of the actor and of the VAE, before the tanh, at obs, as in ml-uwac. (The
+    # paper samples the target actor, at next_obs.)
     actor_samples = agent.actor.sample(obs, args.num_mmd_samples)  # (B, M, A)
     with torch.no_grad():
         vae_samples = agent.vae.sample(obs, args.num_mmd_samples)  # (B, M, A)
     mmd_loss = mmd(actor_samples, vae_samples, args.mmd_kernel, args.mmd_sigma)  # (B,)
-    # Line 11: the actor maximizes Q at one of its samples, subject to MMD <= threshold. The
-    # multiplier alpha grows while that is violated.
+    # Line 11: the actor maximizes Q of its first sample, subject to MMD <= threshold. The
+    # multiplier alpha grows while the MMD exceeds the threshold.
     policy_action = actor_samples[..., 0, :].tanh()
     q1, q2 = agent.critic(obs, policy_action)
     policy_q = torch.minimum(q1, q2)  # (B,)
@@ -351,7 +351,7 @@ def evaluate(agent: Agent, envs: gym.vector.VectorEnv, seed: list[int], num: int
 
 
 def save(run: Path, agent: Agent, result: dict) -> None:
-    """Write checkpoint.pt, to continue and to act, and result.json, to read. Each is written under
+    """Write checkpoint.pt (to resume and to act) and result.json (to read). Each is written under
     another name and then renamed: a crash leaves the previous version intact. Raises OSError."""
     checkpoint = io.BytesIO()  # torch.save to a full disk raises no OSError
     state = result | {
@@ -379,14 +379,14 @@ def load_checkpoint(run: str | Path, agent_type: type[Agent] = Agent) -> tuple[A
         for name, optimizer in agent.optimizers.items():
             optimizer.load_state_dict(saved["optimizers"][name])
     except Exception as error:  # a damaged file can raise almost anything
-        problem = f"no checkpoint of this version's {agent_type.algorithm}"
+        problem = f"no {agent_type.algorithm} checkpoint that this version can load"
         raise ValueError(f"{path}: {problem} ({error})") from error
     return agent, saved
 
 
-def resume(agent: Agent, saved: dict, result: dict) -> None:
-    """Continue a saved run in `agent` and `result`. Raises ValueError where that would be another
-    run: with other data, on another device, or with arguments that shape training."""
+def resume(saved: dict, result: dict) -> None:
+    """Put a saved run's history into `result` and restore its random state. Raises ValueError if
+    the data, the device or an argument that shapes training has changed."""
     before, now = (
         {**x["args"], "data": x["data"]["sha256"], "device": x["device"]} for x in (saved, result)
     )
@@ -414,7 +414,7 @@ def main(args: Args, dataset: dict | None = None, agent_type=Agent, update=updat
     args = args.resolved()
     agent, saved = load_checkpoint(args.resume, agent_type) if args.resume else (None, None)
     torch.set_float32_matmul_precision(args.matmul_precision)
-    torch.empty(8_000_000)  # freed at once: glibc then keeps blocks up to 32 MB, 7% faster
+    torch.empty(8_000_000)  # once 32 MB are freed, glibc reuses blocks of that size: 7% faster
     torch.manual_seed(args.seed)
     num_envs = args.num_seeds * args.eval_episodes
     with closing(gym.vector.SyncVectorEnv([lambda: d4rl.make(args.env_id)] * num_envs)) as envs:
@@ -422,6 +422,7 @@ def main(args: Args, dataset: dict | None = None, agent_type=Agent, update=updat
             file = saved["data"]["path"] if saved else None
             dataset = args.dataset_path or file or d4rl.download(args.env_id)
         transitions = d4rl.qlearning_dataset(envs.envs[0], dataset)
+        # In this order: obs, action, reward, next_obs, done.
         data = [torch.as_tensor(array, device=DEVICE) for array in transitions.values()]
         result = {
             "algorithm": agent_type.algorithm,
@@ -434,7 +435,7 @@ def main(args: Args, dataset: dict | None = None, agent_type=Agent, update=updat
             "history": [],
         }
         if saved:
-            resume(agent, saved, result)
+            resume(saved, result)
             agent.args = args
         else:
             dims = (*envs.single_observation_space.shape, *envs.single_action_space.shape)
@@ -462,7 +463,7 @@ def main(args: Args, dataset: dict | None = None, agent_type=Agent, update=updat
 
 
 def as_cuda_graph(update, agent: Agent, data: list[Tensor]):
-    """`update` as a function of the step, which launches all its kernels at once."""
+    """`update` recorded as one CUDA graph, and called with the step alone."""
     from tensordict.nn import CudaGraphModule
 
     for optimizer in agent.optimizers.values():
@@ -476,17 +477,16 @@ def train(run: Path, agent: Agent, data: list[Tensor], envs, result: dict, updat
     args, history = agent.args, result["history"]
     start, seconds = (history[-1]["step"], history[-1]["seconds"]) if history else (0, 0.0)
     began = perf_counter() - seconds
-    as_function = as_cuda_graph if args.cuda_graph else partial
-    launch = as_function(update, agent, data)
+    launch = as_cuda_graph(update, agent, data) if args.cuda_graph else partial(update, agent, data)
     steps = range(start + 1, args.total_steps + 1)
+    save(run, agent, result)
     with SummaryWriter(run, purge_step=start + 1) as writer:
-        save(run, agent, result)
         writer.add_text("arguments", json.dumps(result["args"], indent=4), start)
         bar = tqdm(steps, initial=start, total=args.total_steps, unit=" updates", mininterval=10)
         for step in bar:
             metrics = launch(step)
             evaluating = step % args.eval_every == 0 or step == args.total_steps
-            if not evaluating and step % args.log_every != 0 and step != 100:
+            if not evaluating and step % args.log_every != 0 and step != 100:  # 100: early
                 continue
 
             metrics = {name: value.numpy(force=True) for name, value in metrics.items()}  # (S,)
@@ -496,7 +496,7 @@ def train(run: Path, agent: Agent, data: list[Tensor], envs, result: dict, updat
             if evaluating:
                 torch.set_float32_matmul_precision("highest")  # scores in full precision
                 returns = evaluate(agent, envs, [args.seed, step], args.eval_candidates)
-                returns_sample = evaluate(agent, envs, [args.seed, step], 1)
+                returns_sample = evaluate(agent, envs, [args.seed, step], 1)  # not picked by Q1
                 if not np.isfinite([returns, returns_sample]).all():
                     raise FloatingPointError(f"diverged at update {step}: a return is not finite")
                 torch.set_float32_matmul_precision(args.matmul_precision)
@@ -514,7 +514,7 @@ def train(run: Path, agent: Agent, data: list[Tensor], envs, result: dict, updat
             with bar.external_write_mode():
                 print(f"{step}/{args.total_steps}: {line}", flush=True)
             if evaluating:
-                writer.flush()  # first: a resumed run continues after the checkpoint
+                writer.flush()  # before save: a resumed run does not log these updates again
                 row = {name: values.tolist() for name, values in metrics.items()}
                 history.append({"step": step, "seconds": perf_counter() - began, **row})
                 save(run, agent, result)

@@ -66,7 +66,7 @@ class Args:
 
 
 class StackedLinear(nn.Module):
-    """Independent linear layers side by side: (*stack, B, in) -> (*stack, B, out)."""
+    """Linear layers side by side: (*stack, B, in), or one input for all -> (*stack, B, out)."""
 
     def __init__(self, stack: tuple[int, ...], in_dim: int, out_dim: int):
         super().__init__()
@@ -79,7 +79,7 @@ class StackedLinear(nn.Module):
 
 
 class MLP(nn.Module):
-    """Independent networks side by side, with two hidden ReLU layers."""
+    """Networks side by side with two hidden ReLU layers: (B, in) -> (*stack, B, out)."""
 
     def __init__(self, stack: tuple[int, ...], in_dim: int, hidden_dim: int, out_dim: int):
         super().__init__()
@@ -93,7 +93,7 @@ class MLP(nn.Module):
 
 
 def concat(obs: Tensor, x: Tensor) -> Tensor:
-    """obs (B, D), x (B, E) -> (B, D + E). Of x (B, N, E): each obs N times -> (B * N, D + E)."""
+    """(B, D), (B, E) -> (B, D + E); or (B, D), (B, N, E) -> (B * N, D + E), repeating each obs."""
     if x.dim() > obs.dim():
         obs = obs.repeat_interleave(x.shape[-2], dim=-2)
         x = x.flatten(-3, -2)
@@ -120,18 +120,18 @@ def analytic_dropout_variance(critic: Critic, obs: Tensor, action: Tensor, p: fl
     first, second, last = critic.layers
     w2 = second.weight
     w3 = last.weight.mT
-    mask_variance = p / (1 - p)  # of an element of a mask, whose mean is 1
+    mask_variance = p / (1 - p)  # variance of one element of a mask (its mean is 1)
     h1 = F.relu(first(concat(obs, action)))
     z = second(h1)  # mean of the second layer's output
     std = (mask_variance * h1.square() @ w2.square()).sqrt().clamp(min=1e-12)
-    t = (z / std).clamp(-8, 8)  # beyond that the density is 0 for our purposes
+    t = (z / std).clamp(-8, 8)  # changes nothing in float32, but avoids slow denormal numbers
     cdf = torch.special.ndtr(t)  # P(z > 0)
     pdf = torch.exp(-0.5 * t.square()) / (2 * torch.pi) ** 0.5
     mean = z * cdf + std * pdf  # E[relu(z)]
     mean_square = z * mean + std.square() * cdf  # E[relu(z)^2]
-    # First mask: it moves all hidden units together.
+    # First mask, linear part: a first-layer unit moves all second-layer units together.
     shared = mask_variance * (h1 * ((w3 * cdf) @ w2.mT)).square().sum(-1)
-    # Second mask, and what the first does to each unit by itself.
+    # Second mask, and the rest of the first: independent for each second-layer unit.
     unit = (1 + mask_variance) * mean_square - mean.square() - (cdf * std).square()
     variance = (shared + (w3.square() * unit).sum(-1)).clamp(min=0)
     return variance.view(2, *action.shape[:-1])

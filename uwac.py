@@ -2,7 +2,7 @@
 
 Wu et al., "Uncertainty Weighted Actor-Critic for Offline Reinforcement Learning" (ICML 2021). UWAC
 is BEAR (bear.py) plus three things: critics trained with dropout, the variance of Q under that
-dropout, and losses weighted by beta / Var[Q]. `update` follows Algorithm 1 line by line;
+dropout, and losses weighted by beta / Var[Q]. `update` names the lines of Algorithm 1;
 `diff bear.py uwac.py` shows what UWAC adds; docs/fidelity.md compares with the authors' code.
 
     python uwac.py --env-id door-demo --warmup-steps 500 --total-steps 1750 --variance analytic
@@ -45,8 +45,8 @@ from tqdm.auto import tqdm
 import d4rl
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-RNG = torch.cuda if DEVICE == "cuda" else torch  # has the state of training's random numbers
-GPUS = range(torch.cuda.device_count())  # evaluations must not change their random numbers
+RNG = torch.cuda if DEVICE == "cuda" else torch  # draws training's random numbers
+GPUS = range(torch.cuda.device_count())  # their random states are restored after an evaluation
 PACKAGES = ("torch", "numpy", "gymnasium", "gymnasium-robotics", "mujoco")  # in result.json
 
 # Arguments that a resumed run may change. All others shape training.
@@ -64,18 +64,19 @@ Probability = Annotated[float, Field(ge=0, le=1)]
 @dataclass(config={"allow_inf_nan": False})
 class Args:
     env_id: str = "door-human"  # D4RL task (v0 if no version is given), or door-demo, included here
-    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0  # same machine and arguments: same numbers
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0  # random seed: a rerun repeats the numbers
     num_seeds: PositiveInt = 1  # agents trained at once, S (paper: 5)
     matmul_precision: Literal["highest", "high", "medium"] = "high"  # see docs/usage.md
-    cuda_graph: bool = False  # on a GPU, an update as one launch (pip install tensordict)
+    cuda_graph: bool = False  # launch an update as one CUDA graph (pip install tensordict)
     # UWAC
-    beta: PositiveFloat = 1.6  # numerator of the weight beta / Var[Q] (paper, 5.5: 0.8, 1.6 or 2.5)
-    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1  # rate, after each hidden layer (ml-uwac)
+    beta: PositiveFloat = 1.6  # weight beta / Var[Q], see --weighting (paper, 5.5: 0.8, 1.6, 2.5)
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1  # rate in the critics' hidden layers
     variance: Literal["mc", "analytic"] = "mc"  # Var[Q] by sampling (Algorithm 1) or in closed form
     passes: Annotated[int, Field(ge=2)] = 100  # dropout passes of "mc", T (paper, Algorithm 1)
-    weighting: Literal["variance", "std", "exp", "none"] = "variance"  # see uncertainty_weight
-    weight_clip: PositiveFloat = 1.5  # upper limit of the weight (paper, 5.5: 1.5, or 1.5 * beta)
-    spectral_norm: Literal["auto", True, False] = "auto"  # critics; auto: on for Adroit (paper)
+    # weight of a sample: beta / Var[Q], beta / std[Q], exp(-beta * Var[Q]), or 1
+    weighting: Literal["variance", "std", "exp", "none"] = "variance"
+    weight_clip: PositiveFloat = 1.5  # upper limit of the weight (paper, 5.5)
+    spectral_norm: Literal["auto", True, False] = "auto"  # in critics; auto: on Adroit (paper)
     # BEAR
     batch_size: PositiveInt = 256  # transitions per update, B (BEAR)
     gamma: Probability = 0.99  # discount per step (BEAR)
@@ -90,16 +91,16 @@ class Args:
     actor_lr: NonNegativeFloat = 1e-4  # learning rate of the actor (BEAR)
     critic_lr: NonNegativeFloat = 3e-4  # learning rate of the critics (BEAR)
     vae_lr: NonNegativeFloat = 3e-4  # learning rate of the behaviour VAE (BEAR)
-    dual_lr: NonNegativeFloat = 1e-3  # learning rate of log alpha, the MMD's multiplier (BEAR)
+    dual_lr: NonNegativeFloat = 1e-3  # learning rate of log alpha; alpha multiplies the MMD (BEAR)
     # Length, evaluation, logging and files
     total_steps: PositiveInt = 500_000  # updates, warm-up included (D4RL)
     eval_every: PositiveInt = 5_000  # updates between evaluations, each with a checkpoint (CORL)
-    eval_episodes: PositiveInt = 10  # episodes per evaluation and seed (CORL)
+    eval_episodes: PositiveInt = 10  # episodes per evaluation and agent (CORL)
     eval_candidates: PositiveInt = 100  # actions sampled per state, to play the best (paper, 5.5)
     log_every: PositiveInt = 1_000  # updates between printed lines, and between TensorBoard entries
-    dataset_path: Path | None = None  # HDF5 in D4RL's format, for any Gymnasium env_id
+    dataset_path: Path | None = None  # HDF5 in D4RL's format; then env_id may be any Gymnasium task
     run_dir: Path | None = None  # folder of a new run; default: runs/ENV__ALGORITHM__SEED__TIME
-    resume: Path | None = None  # folder of a run to continue, with the arguments that it has
+    resume: Path | None = None  # folder of a run to continue; its arguments become the defaults
 
     def resolved(self) -> "Args":
         """The arguments with "auto" decided by the task."""
@@ -114,7 +115,7 @@ class Args:
 
 
 class StackedLinear(nn.Module):
-    """Independent linear layers side by side: (*stack, B, in) -> (*stack, B, out)."""
+    """Linear layers side by side: (*stack, B, in), or one input for all -> (*stack, B, out)."""
 
     def __init__(self, stack: tuple[int, ...], in_dim: int, out_dim: int):
         super().__init__()
@@ -127,7 +128,7 @@ class StackedLinear(nn.Module):
 
 
 class MLP(nn.Module):
-    """Independent networks side by side, with two hidden ReLU layers."""
+    """Networks side by side with two hidden ReLU layers: (B, in) -> (*stack, B, out)."""
 
     def __init__(self, stack: tuple[int, ...], in_dim: int, hidden_dim: int, out_dim: int):
         super().__init__()
@@ -151,7 +152,7 @@ class MLP(nn.Module):
 
 
 def concat(obs: Tensor, x: Tensor) -> Tensor:
-    """obs (B, D), x (B, E) -> (B, D + E). Of x (B, N, E): each obs N times -> (B * N, D + E)."""
+    """(B, D), (B, E) -> (B, D + E); or (B, D), (B, N, E) -> (B * N, D + E), repeating each obs."""
     if x.dim() > obs.dim():
         obs = obs.repeat_interleave(x.shape[-2], dim=-2)
         x = x.flatten(-3, -2)
@@ -159,8 +160,8 @@ def concat(obs: Tensor, x: Tensor) -> Tensor:
 
 
 class SpectralNorm(nn.Module):
-    """Parametrization W -> W / sigma, sigma being the largest singular value of W, approximated by
-    power iteration (Miyato et al., 2018). torch's own version cannot handle stacked matrices."""
+    """Parametrization W -> W / sigma; sigma is the largest singular value, estimated by power
+    iteration (Miyato et al., 2018). torch's own version cannot handle stacked matrices."""
 
     def __init__(self, weight: Tensor):
         super().__init__()
@@ -252,7 +253,7 @@ def mmd(x: Tensor, y: Tensor, kernel: str, sigma: float) -> Tensor:
     norm = {"gaussian": 2, "laplacian": 1}[kernel]
 
     def mean_kernel(a: Tensor, b: Tensor) -> Tensor:
-        # Not by a matmul (--matmul-precision would round it), which cdist takes above 25 samples.
+        # Above 25 samples cdist would use a matmul, which --matmul-precision would round.
         d = torch.cdist(a, b, norm, compute_mode="donot_use_mm_for_euclid_dist") ** norm
         return torch.exp(-d / (2 * sigma)).mean((-2, -1))
 
@@ -268,17 +269,17 @@ def mc_dropout_variance(critic: Critic, obs: Tensor, action: Tensor, p: float, T
     first, second, last = critic.layers
     w2 = second.weight  # (2, H, H)
     w3 = last.weight.squeeze(-1)  # (2, H)
-    h1 = F.relu(first(concat(obs, action))) / (1 - p)  # (2, B, H), scaled as if no unit is dropped
+    h1 = F.relu(first(concat(obs, action))) / (1 - p)  # (2, B, H), at the scale of kept units
     drop1, drop2 = torch.rand(2, T, *w3.shape, device=h1.device) < p  # (T, 2, H) each
     w3 = w3 * ~drop2 / (1 - p)  # (T, 2, H); the last bias adds no variance
     if h1.is_cuda:
-        at_once = max(1, 2**28 // h1.numel())  # passes; a tensor of theirs has at most 1 GB
+        at_once = max(1, 2**28 // h1.numel())  # passes: at most 1 GB in each tensor
         q = []
         for drop, w in zip(drop1.split(at_once), w3.split(at_once)):
             h2 = F.relu((h1 * ~drop.unsqueeze(-2)) @ w2 + second.bias)  # (at_once, 2, B, H)
             q.append((h2 @ w.unsqueeze(-1)).squeeze(-1))
         return torch.cat(q).var(0)
-    # On a CPU a pass subtracts what the dropped units, which are few, add to the full sum z.
+    # On a CPU a pass starts from z, the sum over all units, and subtracts the few dropped ones.
     z = h1 @ w2 + second.bias  # (2, B, H)
     q = torch.empty(T, *z.shape[:-1])
     for i in np.ndindex(z.shape[:-2]):  # each critic (of each seed)
@@ -300,18 +301,18 @@ def analytic_dropout_variance(critic: Critic, obs: Tensor, action: Tensor, p: fl
     first, second, last = critic.layers
     w2 = second.weight
     w3 = last.weight.mT
-    mask_variance = p / (1 - p)  # of an element of a mask, whose mean is 1
+    mask_variance = p / (1 - p)  # variance of one element of a mask (its mean is 1)
     h1 = F.relu(first(concat(obs, action)))
     z = second(h1)  # mean of the second layer's output
     std = (mask_variance * h1.square() @ w2.square()).sqrt().clamp(min=1e-12)
-    t = (z / std).clamp(-8, 8)  # beyond that the density is 0 for our purposes
+    t = (z / std).clamp(-8, 8)  # changes nothing in float32, but avoids slow denormal numbers
     cdf = torch.special.ndtr(t)  # P(z > 0)
     pdf = torch.exp(-0.5 * t.square()) / (2 * torch.pi) ** 0.5
     mean = z * cdf + std * pdf  # E[relu(z)]
     mean_square = z * mean + std.square() * cdf  # E[relu(z)^2]
-    # First mask: it moves all hidden units together.
+    # First mask, linear part: a first-layer unit moves all second-layer units together.
     shared = mask_variance * (h1 * ((w3 * cdf) @ w2.mT)).square().sum(-1)
-    # Second mask, and what the first does to each unit by itself.
+    # Second mask, and the rest of the first: independent for each second-layer unit.
     unit = (1 + mask_variance) * mean_square - mean.square() - (cdf * std).square()
     variance = (shared + (w3.square() * unit).sum(-1)).clamp(min=0)
     return variance.view(2, *action.shape[:-1])
@@ -319,7 +320,7 @@ def analytic_dropout_variance(critic: Critic, obs: Tensor, action: Tensor, p: fl
 
 @torch.no_grad()
 def uncertainty_weight(variance: Tensor, args: Args) -> Tensor:
-    """Weight of each sample in a loss (paper, equations 4 and 5)."""
+    """Weight of each sample in a loss, (B,) -> (B,) (paper, equations 4 and 5)."""
     if args.weighting == "none":
         return torch.ones_like(variance)
     if args.weighting == "variance":
@@ -341,7 +342,7 @@ class Agent(nn.Module):
 
     algorithm = "uwac"
     args_type = Args
-    weight = staticmethod(uncertainty_weight)  # benchmark/what_bounds_q.py has others
+    weigh = staticmethod(uncertainty_weight)  # benchmark/what_bounds_q.py has other weights
 
     def __init__(self, args: Args, obs_dim: int, action_dim: int):
         super().__init__()
@@ -379,9 +380,9 @@ class Agent(nn.Module):
 
     @torch.no_grad()
     def act(self, obs: np.ndarray, num: int = 100, deterministic: bool = False) -> np.ndarray:
-        """Actions in [-1, 1], as `d4rl.make`'s environments take them: the best by Q1 of `num`
-        samples, or the actor's mean. obs (D,) -> (S, A). obs (B, D), or (S, B, D) with states of
-        each seed's own -> (S, B, A). Raises ValueError for other shapes."""
+        """Actions in [-1, 1], the range of `d4rl.make`'s environments: the best by Q1 of `num`
+        samples, or the actor's mean. obs (D,) -> (S, A). obs (B, D) for all agents, or (S, B, D),
+        B states for each -> (S, B, A). Raises ValueError for other shapes."""
         S, D = self.args.num_seeds, self.dims[0]
         obs = torch.as_tensor(obs, dtype=torch.float32, device=self.log_alpha.device)
         if obs.shape[-1:] != (D,) or obs.shape[:-2] not in ((), (S,)):
@@ -398,8 +399,8 @@ class Agent(nn.Module):
 
 
 def update(agent: Agent, data: list[Tensor], step: int | Tensor) -> dict[str, Tensor]:
-    """One step of Algorithm 1, lines 3 to 12, on n transitions: obs (n, D), action (n, A),
-    reward (n,), next_obs (n, D), done (n,). Returns metrics, one number per seed."""
+    """One step of Algorithm 1, lines 3 to 12. `data` is the whole data set: obs (n, D), action
+    (n, A), reward (n,), next_obs (n, D), done (n,). Returns metrics, one number per seed."""
     args = agent.args
     # Line 3: a mini-batch (for each seed).
     index = torch.randint(len(data[0]), (args.num_seeds, args.batch_size), device=data[0].device)
@@ -421,25 +422,25 @@ def update(agent: Agent, data: list[Tensor], step: int | Tensor) -> dict[str, Te
         target_q = reward + args.gamma * (1 - done) * y
         # Line 7: Var[Q1] + Var[Q2] at the best action stands for Var[y], as in ml-uwac.
         var_y = agent.uncertainty(agent.target_critic, next_obs, pick(candidates, best))  # (B,)
-        weight = agent.weight(var_y, args)
+        weight = agent.weigh(var_y, args)
     # Line 8: weighted regression of both critics, with dropout.
     q = agent.critic(obs, action, args.dropout)  # (2, B)
     critic_loss = (weight * (q - target_q).square()).sum(0).mean(-1)
     agent.minimize(critic_loss, "critic")
 
-    # Line 10: samples of the actor and of the behaviour VAE, before the tanh, at this state, as in
-    # ml-uwac. (The paper: the target actor's, at the next state.)
+    # Line 10: samples of the actor and of the VAE, before the tanh, at obs, as in ml-uwac. (The
+    # paper samples the target actor, at next_obs.)
     actor_samples = agent.actor.sample(obs, args.num_mmd_samples)  # (B, M, A)
     with torch.no_grad():
         vae_samples = agent.vae.sample(obs, args.num_mmd_samples)  # (B, M, A)
     mmd_loss = mmd(actor_samples, vae_samples, args.mmd_kernel, args.mmd_sigma)  # (B,)
-    # Line 11: the actor maximizes Q at one of its samples, weighted by its certainty (equation 5),
-    # subject to MMD <= threshold. The multiplier alpha grows while that is violated.
+    # Line 11: the actor maximizes the weighted Q of its first sample (equation 5), subject to
+    # MMD <= threshold. The multiplier alpha grows while the MMD exceeds the threshold.
     policy_action = actor_samples[..., 0, :].tanh()
     q1, q2 = agent.critic(obs, policy_action)
     policy_q = torch.minimum(q1, q2)  # (B,)
     var_q = agent.uncertainty(agent.critic, obs, policy_action)
-    policy_weight = agent.weight(var_q, args)
+    policy_weight = agent.weigh(var_q, args)
     after_warmup = step > args.warmup_steps  # False counts as 0
     alpha = agent.log_alpha.exp()
     mmd_violation = (mmd_loss - args.mmd_threshold).mean(-1)
@@ -486,7 +487,7 @@ def evaluate(agent: Agent, envs: gym.vector.VectorEnv, seed: list[int], num: int
 
 
 def save(run: Path, agent: Agent, result: dict) -> None:
-    """Write checkpoint.pt, to continue and to act, and result.json, to read. Each is written under
+    """Write checkpoint.pt (to resume and to act) and result.json (to read). Each is written under
     another name and then renamed: a crash leaves the previous version intact. Raises OSError."""
     checkpoint = io.BytesIO()  # torch.save to a full disk raises no OSError
     state = result | {
@@ -514,14 +515,14 @@ def load_checkpoint(run: str | Path, agent_type: type[Agent] = Agent) -> tuple[A
         for name, optimizer in agent.optimizers.items():
             optimizer.load_state_dict(saved["optimizers"][name])
     except Exception as error:  # a damaged file can raise almost anything
-        problem = f"no checkpoint of this version's {agent_type.algorithm}"
+        problem = f"no {agent_type.algorithm} checkpoint that this version can load"
         raise ValueError(f"{path}: {problem} ({error})") from error
     return agent, saved
 
 
-def resume(agent: Agent, saved: dict, result: dict) -> None:
-    """Continue a saved run in `agent` and `result`. Raises ValueError where that would be another
-    run: with other data, on another device, or with arguments that shape training."""
+def resume(saved: dict, result: dict) -> None:
+    """Put a saved run's history into `result` and restore its random state. Raises ValueError if
+    the data, the device or an argument that shapes training has changed."""
     before, now = (
         {**x["args"], "data": x["data"]["sha256"], "device": x["device"]} for x in (saved, result)
     )
@@ -551,7 +552,7 @@ def main(args: Args, dataset: dict | None = None, agent_type=Agent, update=updat
     args = args.resolved()
     agent, saved = load_checkpoint(args.resume, agent_type) if args.resume else (None, None)
     torch.set_float32_matmul_precision(args.matmul_precision)
-    torch.empty(8_000_000)  # freed at once: glibc then keeps blocks up to 32 MB, 7% faster
+    torch.empty(8_000_000)  # once 32 MB are freed, glibc reuses blocks of that size: 7% faster
     torch.manual_seed(args.seed)
     num_envs = args.num_seeds * args.eval_episodes
     with closing(gym.vector.SyncVectorEnv([lambda: d4rl.make(args.env_id)] * num_envs)) as envs:
@@ -559,6 +560,7 @@ def main(args: Args, dataset: dict | None = None, agent_type=Agent, update=updat
             file = saved["data"]["path"] if saved else None
             dataset = args.dataset_path or file or d4rl.download(args.env_id)
         transitions = d4rl.qlearning_dataset(envs.envs[0], dataset)
+        # In this order: obs, action, reward, next_obs, done.
         data = [torch.as_tensor(array, device=DEVICE) for array in transitions.values()]
         result = {
             "algorithm": agent_type.algorithm,
@@ -571,7 +573,7 @@ def main(args: Args, dataset: dict | None = None, agent_type=Agent, update=updat
             "history": [],
         }
         if saved:
-            resume(agent, saved, result)
+            resume(saved, result)
             agent.args = args
         else:
             dims = (*envs.single_observation_space.shape, *envs.single_action_space.shape)
@@ -599,7 +601,7 @@ def main(args: Args, dataset: dict | None = None, agent_type=Agent, update=updat
 
 
 def as_cuda_graph(update, agent: Agent, data: list[Tensor]):
-    """`update` as a function of the step, which launches all its kernels at once."""
+    """`update` recorded as one CUDA graph, and called with the step alone."""
     from tensordict.nn import CudaGraphModule
 
     for optimizer in agent.optimizers.values():
@@ -613,17 +615,16 @@ def train(run: Path, agent: Agent, data: list[Tensor], envs, result: dict, updat
     args, history = agent.args, result["history"]
     start, seconds = (history[-1]["step"], history[-1]["seconds"]) if history else (0, 0.0)
     began = perf_counter() - seconds
-    as_function = as_cuda_graph if args.cuda_graph else partial
-    launch = as_function(update, agent, data)
+    launch = as_cuda_graph(update, agent, data) if args.cuda_graph else partial(update, agent, data)
     steps = range(start + 1, args.total_steps + 1)
+    save(run, agent, result)
     with SummaryWriter(run, purge_step=start + 1) as writer:
-        save(run, agent, result)
         writer.add_text("arguments", json.dumps(result["args"], indent=4), start)
         bar = tqdm(steps, initial=start, total=args.total_steps, unit=" updates", mininterval=10)
         for step in bar:
             metrics = launch(step)
             evaluating = step % args.eval_every == 0 or step == args.total_steps
-            if not evaluating and step % args.log_every != 0 and step != 100:
+            if not evaluating and step % args.log_every != 0 and step != 100:  # 100: early
                 continue
 
             metrics = {name: value.numpy(force=True) for name, value in metrics.items()}  # (S,)
@@ -633,7 +634,7 @@ def train(run: Path, agent: Agent, data: list[Tensor], envs, result: dict, updat
             if evaluating:
                 torch.set_float32_matmul_precision("highest")  # scores in full precision
                 returns = evaluate(agent, envs, [args.seed, step], args.eval_candidates)
-                returns_sample = evaluate(agent, envs, [args.seed, step], 1)
+                returns_sample = evaluate(agent, envs, [args.seed, step], 1)  # not picked by Q1
                 if not np.isfinite([returns, returns_sample]).all():
                     raise FloatingPointError(f"diverged at update {step}: a return is not finite")
                 torch.set_float32_matmul_precision(args.matmul_precision)
@@ -657,7 +658,7 @@ def train(run: Path, agent: Agent, data: list[Tensor], envs, result: dict, updat
             with bar.external_write_mode():
                 print(f"{step}/{args.total_steps}: {line}", flush=True)
             if evaluating:
-                writer.flush()  # first: a resumed run continues after the checkpoint
+                writer.flush()  # before save: a resumed run does not log these updates again
                 row = {name: values.tolist() for name, values in metrics.items()}
                 history.append({"step": step, "seconds": perf_counter() - began, **row})
                 save(run, agent, result)

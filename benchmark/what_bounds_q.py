@@ -31,7 +31,7 @@ class Args(uwac.Args):
 class Agent(uwac.Agent):
     algorithm = "what_bounds_q"
     args_type = Args
-    weight = staticmethod(lambda variance, args: variance)  # `uncertainty` gives the weight itself
+    weigh = staticmethod(lambda variance, args: variance)  # `uncertainty` gives the weight itself
 
     @torch.no_grad()
     def uncertainty(self, critic: uwac.Critic, obs: Tensor, action: Tensor) -> Tensor:

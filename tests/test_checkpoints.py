@@ -193,7 +193,7 @@ def test_a_damaged_or_malicious_checkpoint(refused):
             torch.save(what, CHECKPOINT)
         error = refused("--resume run --total-steps 2")
         assert error.startswith(
-            "error: run/checkpoint.pt: no checkpoint of this version's uwac ("
+            "error: run/checkpoint.pt: no uwac checkpoint that this version can load ("
         ), what
     assert "size mismatch for actor.layers.0.weight" in error  # the whole reason
     assert not Path("executed").exists()
@@ -207,5 +207,7 @@ def test_a_run_of_the_other_script(script, other, refused):
     script.main(short(script, total_steps=1))
     error = refused("--resume run", other)
     name, its = other.Agent.algorithm, script.Agent.algorithm
-    assert error.startswith(f"error: run/checkpoint.pt: no checkpoint of this version's {name} (")
+    assert error.startswith(
+        f"error: run/checkpoint.pt: no {name} checkpoint that this version can load ("
+    )
     assert error.endswith(f"(it is a run of {its})")
