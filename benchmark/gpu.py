@@ -3,8 +3,8 @@
     python benchmark/gpu.py FOLDER
 
 Compares the runs FOLDER/VERSION-eager and FOLDER/VERSION-graph of each version. Writes the largest
-relative difference of each metric over all evaluations into FOLDER.json, and fails where one is
-over 1%.
+relative difference of each metric over all evaluations into FOLDER/differences.json, and fails
+where one is over 1%.
 """
 
 from pathlib import Path
@@ -43,7 +43,7 @@ def main(folder: tyro.conf.Positional[Path]) -> None:
     if not found:
         raise ValueError(f"{folder}: has no VERSION-eager")
     print(found)
-    write_json(folder.with_suffix(".json"), found)
+    write_json(folder / "differences.json", found)
     if not agree(found):
         raise ArithmeticError(f"{folder}: a difference is over {TOLERANCE:.0%}")
 

@@ -4,7 +4,7 @@
 #     TESTS=120 AGREE=180 SPEED=300 TRAIN=3600 bash benchmark/gpu.sh [FOLDER]
 #
 # The numbers are seconds; 0 leaves a part out. FOLDER (runs/gpu) gets a log of each part, parts.txt
-# (how each ended), agree.json, speed.json and train/. The same command again goes on with training
+# (how each ended), agree/, speed.json and train/. The same command again goes on with training
 # from its last checkpoints. Rehearsal on a CPU, in about ten minutes:
 #
 #     MEASURE=hopper-medium ROUNDS=1 STEPS=20 ENV_ID=door-demo bash benchmark/gpu.sh runs/rehearsal
@@ -31,7 +31,7 @@ part() {  # NAME SECONDS COMMAND...
 }
 
 agree() {  # runs with a graph and without, from the same seed, give the same numbers
-    rm -rf "$folder/agree"
+    rm -rf "$folder/agree"/{bear,uwac-analytic,uwac-mc}-{eager,graph}
     for words in bear "uwac --variance analytic" "uwac --variance mc"; do
         set -- $words
         for kind in eager graph; do

@@ -278,6 +278,8 @@ def main(args: Args) -> None:
     path = args.folder.expanduser() / "speed.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     kept = read_json(path) if path.exists() else []
+    if not isinstance(kept, list) or not all("version" in row for row in kept):
+        raise ValueError(f"{path}: not of speed.py, move it away")
     write_json(path, kept)  # fails now, and not after hours
     rows = []
     for group in args.groups:
