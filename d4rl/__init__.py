@@ -203,7 +203,7 @@ def fetch(file: str, sha256: str, path: Path) -> str:
     return f"no {path.name} ({', '.join(problems)})"
 
 
-def describe(dataset: str | Path | Arrays) -> dict[str, str | bool]:
+def describe(dataset: str | Path | dict) -> dict[str, str | bool]:
     """Where a data set lies, its SHA-256, and whether it is a file of D4RL's own."""
     if isinstance(dataset, dict):
         arrays = [np.asarray(dataset[name]) for name in sorted(dataset) if name in ARRAYS]
@@ -227,7 +227,7 @@ def read(path: str | Path) -> Arrays:
 
 
 def qlearning_dataset(
-    env: gym.Env, dataset: str | Path | Arrays | None = None, terminate_on_end: bool = False
+    env: gym.Env, dataset: str | Path | dict | None = None, terminate_on_end: bool = False
 ) -> dict[str, np.ndarray]:
     """Transitions of the task's file, of another file, of what `get_dataset` returned, or of arrays
     of n steps: observations (n, D), actions (n, A) in the environment's own units, rewards (n,),

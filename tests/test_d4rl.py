@@ -169,9 +169,11 @@ def test_a_walkers_step_is_that_of_d4rls_engine(task):
 def test_a_walkers_actions_are_clipped_and_it_can_be_copied(task):
     """Before their cost is charged, as by D4RL's NormalizedBoxEnv; deepcopy and pickle."""
     steps = []
-    settings = {"reset_noise_scale": 0.1}
+    settings = {"reset_noise_scale": 0.2}
     env = gym.make(f"{task}-v0", **settings)
     unit = d4rl.make(task, **settings)
+    start, _ = env.reset(seed=0)
+    assert (start != gym.make(f"{task}-v0").reset(seed=0)[0]).any()
     copies = [copy.deepcopy(env), copy.deepcopy(unit), pickle.loads(pickle.dumps(unit))]
     for one in (env, env.unwrapped, *copies):
         for action in (1, 3):

@@ -194,9 +194,9 @@ def test_other_arrays_are_neither_read_nor_counted(tmp_path):
     assert d4rl.describe(data | {"images": np.zeros((9, 64))}) == d4rl.describe(data)
 
 
-def test_wrappers():
+def test_wrappers(monkeypatch):
     """The one of `make` is found within others; where another changes the actions, the data would
-    be taken in wrong units. An environment without its time limit has that of its id."""
+    be taken in wrong units. An environment without its time limit has that of its id, if any."""
     data = steps(13)
     inner = d4rl.make("Point-v0")
     expected = d4rl.qlearning_dataset(inner, data)
@@ -209,12 +209,9 @@ def test_wrappers():
     bare = d4rl.qlearning_dataset(env.unwrapped, data)
     np.testing.assert_equal(bare, d4rl.qlearning_dataset(env, data))
     assert len(bare["rewards"]) == 10
-
-
-def test_no_time_limit_at_all(monkeypatch):
     monkeypatch.setattr(gym.registry["Point-v0"], "max_episode_steps", None)
     with pytest.raises(ValueError, match="^Point-v0: has no step limit, and the data no timeouts"):
-        transitions(steps(9), step_limit=None)
+        d4rl.qlearning_dataset(env.unwrapped, data)
 
 
 SPACES = {

@@ -125,13 +125,13 @@ def test_shipped_policies(name, monkeypatch):
 
 def test_an_expert_of_the_dapg_release_by_hand():
     """Two layers of tanh between shifts and scales, and noise; clipped."""
-    expert = np.load(POLICIES / "pen-expert.npz")
-    observations = np.random.default_rng(0).normal(size=(6, 45))
-    player = load_player("pen-expert", seed=0)
+    expert = np.load(POLICIES / "door-expert.npz")
+    observations = np.random.default_rng(0).normal(size=(6, 39))
+    player = load_player("door-expert", seed=0)
     torch.manual_seed(1)
     actions = player.act(observations)
     torch.manual_seed(1)
-    noise = torch.randn(6, 24, dtype=torch.float32).numpy()
+    noise = torch.randn(6, 28, dtype=torch.float32).numpy()
     for obs, action, one in zip(observations, actions, noise, strict=True):
         h = (obs - expert["in_shift"]) / (expert["in_scale"] + 1e-8)
         for layer in (0, 1):
@@ -253,8 +253,8 @@ def release(task, path, length):
 @pytest.mark.parametrize("task", HANDS)
 def test_demonstrations_of_the_dapg_release_are_replayed(task, tmp_path):
     """From their first states, with clipped actions, as D4RL's: no step is terminal, also where the
-    pen falls or more than an episode's 200 steps are there."""
-    length = 230 if task == "door" else 20
+    pen has fallen (after 40 steps), or where there are more than an episode's 200."""
+    length = {"pen": 60, "door": 230}.get(task, 20)
     expected = release(task, tmp_path / "a.pickle", length)
     args = Args(env=task, demos=tmp_path / "a.pickle", folder=tmp_path)
     path = make_dataset.main(args)
