@@ -25,7 +25,7 @@ Of runs with a variance, besides:
                       all states, and more otherwise (less, where weights are at their limit)
 To compare auroc_uniform with, how well the same random actions are told apart by
   auroc_untrained     Var[Q] of ten fresh agents of the same arguments
-  auroc_action_norm   the negative square of an action's norm
+  auroc_action_norm   the norm of an action (its negative has 1 minus this)
   auroc_nearest       the distance of (s, a) to the nearest one of the data but its own
 RUN/variance-STEP.png shows Var[Q] at both kinds of actions, as the paper's figure 4.
 """
@@ -55,30 +55,34 @@ NUM_UNTRAINED = 10  # agents
 AT_ONCE = 10_000  # rows of the data
 
 
+def rms(values: Tensor) -> Tensor:
+    """Root of the mean square over states and dimensions: (S, B, A) -> (S,)."""
+    return values.square().mean((1, 2)).sqrt()
+
+
 def constraint(agent: uwac.Agent, obs: Tensor) -> dict[str, Tensor]:
     """obs (S, B, D) -> (S,) for each name."""
     found = {}
-    args = agent.args
-    mmd = lambda x, y: uwac.mmd(x, y, args.mmd_kernel, args.mmd_sigma).mean(1)
     actor_mean, actor_log_std = agent.actor(obs)  # (S, B, A) each
     vae_samples = [agent.vae.sample(some, FOR_MEANS) for some in obs.split(50, dim=1)]  # for memory
     vae_samples = torch.cat(vae_samples, dim=1)  # (S, B, FOR_MEANS, A)
     vae_mean = vae_samples.mean(2)
-    shift = (vae_mean - actor_mean).unsqueeze(2)
-    saturated = (vae_mean.abs() > 1).float()
+    gap = vae_mean - actor_mean
+    kernel = agent.args.mmd_kernel, agent.args.mmd_sigma
     for num in NUM_SAMPLES:
         of_actor = agent.actor.sample(obs, num)
         of_vae, again = vae_samples[:, :, : 2 * num].chunk(2, dim=2)
-        found[f"mmd, {num}"] = mmd(of_actor, of_vae)
-        found[f"mmd_of_vae, {num}"] = mmd(again, of_vae)
-        found[f"mmd_centred, {num}"] = mmd(of_actor + shift, of_vae)
-    squared_gap = (vae_mean - actor_mean).square()
-    found["gap"] = squared_gap.mean((1, 2)).sqrt()
-    found["actor_std"] = (2 * actor_log_std).exp().mean((1, 2)).sqrt()
-    found["vae_std"] = vae_samples.var(2).mean((1, 2)).sqrt()
-    of_saturated = (squared_gap * saturated).sum((1, 2)) / saturated.sum((1, 2)).clamp(min=1)
-    found["gap_saturated"] = of_saturated.sqrt()
-    found["saturated"] = saturated.mean((1, 2))
+        centred = of_actor + gap.unsqueeze(2)
+        found[f"mmd, {num}"] = uwac.mmd(of_actor, of_vae, *kernel).mean(1)
+        found[f"mmd_of_vae, {num}"] = uwac.mmd(again, of_vae, *kernel).mean(1)
+        found[f"mmd_centred, {num}"] = uwac.mmd(centred, of_vae, *kernel).mean(1)
+    saturated = (vae_mean.abs() > 1).float()
+    share = saturated.mean((1, 2))
+    found["gap"] = rms(gap)
+    found["actor_std"] = rms(actor_log_std.exp())
+    found["vae_std"] = rms(vae_samples.std(2))
+    found["gap_saturated"] = rms(gap * saturated) / share.sqrt().clamp(min=1e-6)
+    found["saturated"] = share
     return found
 
 
@@ -87,8 +91,7 @@ def errors(agent: uwac.Agent, obs: Tensor, action: Tensor) -> dict[str, Tensor]:
     each name."""
     actor_mean, _ = agent.actor(obs)
     vae_mean = agent.vae.sample(obs, max(NUM_SAMPLES)).tanh().mean(2)
-    found = {"actor_error": actor_mean.tanh() - action, "vae_error": vae_mean - action}
-    return {name: error.square().mean((1, 2)).sqrt() for name, error in found.items()}
+    return {"actor_error": rms(actor_mean.tanh() - action), "vae_error": rms(vae_mean - action)}
 
 
 def q_share(script: str, agent: uwac.Agent, data: list[Tensor]) -> Tensor:
@@ -141,7 +144,7 @@ def nearest(points: Tensor, rows: Tensor, data: Tensor) -> Tensor:
 
 def detection(agent: uwac.Agent, data: list[Tensor], rows: Tensor) -> tuple[dict, dict]:
     """How well random actions at these rows of the data, (B,), are told from the data's: AUROCs,
-    and the variances that they are of, by "trained" and "untrained"."""
+    and for two of them the variances that they are of."""
     torch.manual_seed(0)  # the same random actions for every run on these data
     obs, known = data[0][rows], data[1][rows]
     uniform = torch.rand_like(known) * 2 - 1
@@ -156,28 +159,26 @@ def detection(agent: uwac.Agent, data: list[Tensor], rows: Tensor) -> tuple[dict
         "auroc_uniform": auroc(trained[0], trained[1]),
         "auroc_shuffled": auroc(trained[0], trained[2]),
         "auroc_untrained": auroc(*untrained),
-        "auroc_action_norm": auroc(-known.norm(dim=1), -uniform.norm(dim=1))[None],
+        "auroc_action_norm": auroc(known.norm(dim=1), uniform.norm(dim=1))[None],
         "auroc_nearest": auroc(*distances)[None],
     }
-    return found, {"trained": trained[:2], "untrained": untrained}
+    return found, {"auroc_uniform": trained[:2], "auroc_untrained": untrained}
 
 
 def draw(run: Path, step: int, found: dict[str, Tensor], shown: dict[str, list[Tensor]]) -> None:
-    """Histograms of Var[Q] over states and seeds, trained and before any training."""
+    """Histograms over states and seeds of the variances that an AUROC is of, a panel for each."""
+    titles = {"auroc_uniform": f"after {step:,} updates", "auroc_untrained": "untrained"}
+    kinds = {"the data's actions": "#009E73", "random actions": "#D55E00"}
     figure = new_figure(10, 4)
-    columns = {"trained": "auroc_uniform", "untrained": "auroc_untrained"}
-    for axes, (who, name) in zip(figure.subplots(1, 2), columns.items()):
-        logs = [variance.flatten().clamp(min=1e-12).log10().cpu() for variance in shown[who]]
+    for axes, (name, title) in zip(figure.subplots(1, 2), titles.items()):
+        logs = [variance.flatten().clamp(min=1e-12).log10().cpu() for variance in shown[name]]
         both = torch.cat(logs)
         bins = np.linspace(both.min().item(), both.max().item(), 51)
-        for values, label, colour in zip(logs, ("the data's", "random"), ("#009E73", "#D55E00")):
-            axes.hist(values, bins, alpha=0.6, label=f"{label} actions", color=colour)
-        seeds, area = len(found[name]), found[name].mean()
-        when = f"after {step:,} updates" if who == "trained" else "untrained"
-        axes.set(
-            title=f"{when}: AUROC {area:.2f}, {seeds} seeds", xlabel="log10 of Var[Q1] + Var[Q2]"
-        )
-        axes.set(ylabel="states")
+        for values, (kind, colour) in zip(logs, kinds.items()):
+            axes.hist(values, bins, alpha=0.6, label=kind, color=colour)
+        area, seeds = found[name].mean(), len(found[name])
+        axes.set_title(f"{title}: AUROC {area:.2f}, {seeds} seeds")
+        axes.set(xlabel="log10 of Var[Q1] + Var[Q2]", ylabel="states")
     axes.legend()
     save(figure, run / f"variance-{step}.png")
 
