@@ -29,6 +29,7 @@ def known_run(monkeypatch):
         agent.critic.layers[1].weight[..., :2, :2] = torch.eye(2)
         agent.critic.layers[2].weight[..., :2, :] = 1
     monkeypatch.setattr(diagnose, "load", lambda run: ("uwac", agent, saved))
+    monkeypatch.setattr(diagnose, "FOR_MEANS", 200)
     return agent
 
 
@@ -83,6 +84,7 @@ def test_states_are_drawn_from_all_of_the_data(points, monkeypatch):
     detection = lambda agent, data, rows: seen.update(rows=rows) or ({}, {})
     monkeypatch.setattr(diagnose, "detection", detection)
     monkeypatch.setattr(diagnose, "draw", lambda *_: None)
+    monkeypatch.setattr(diagnose, "q_share", lambda script, agent, data: torch.zeros(2))
     diagnose.diagnose(Path("run"))
     assert len(seen["rows"].unique()) == 1_000
     assert 900 < seen["rows"].float().mean() < 1_500 and (seen["rows"].diff() < 0).any()
