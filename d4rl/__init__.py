@@ -1,7 +1,6 @@
 """D4RL's Gym-MuJoCo and Adroit tasks (Fu et al., 2020) on packages that still install.
 
-The names are the original's, for what offline algorithms use. README.md beside this file has an
-example, and says how far it is D4RL.
+README.md beside this file has an example, and says how far it is D4RL.
 """
 
 import csv
@@ -32,7 +31,7 @@ HERE = Path(__file__).parent
 DEMO = "door-demo.hdf5"
 SERVER = "http://rail.eecs.berkeley.edu/datasets/offline_rl/"
 MIRROR = "https://huggingface.co/datasets/imone/D4RL/resolve/"
-MIRROR += "b9e1985fe28a0d67418c99473874d6a837d6cf94/"
+MIRROR += "b9e1985fe28a0d67418c99473874d6a837d6cf94/"  # has files that are cut off
 SERVER_TIMEOUT = (5, 20)  # seconds until it must be connected, and between two parts of a file
 FLOAT32_MAX = np.finfo(np.float32).max
 
@@ -150,18 +149,15 @@ def get_normalized_score(env_id: str, score: np.ndarray) -> np.ndarray:
 
 def normalized_score(env_id: str, returns: np.ndarray) -> np.ndarray:
     """The score in percent, as papers print it; outside D4RL's tasks the return itself."""
-    of_d4rl = full_id(env_id) in TASK_OF
-    return 100 * get_normalized_score(env_id, returns) if of_d4rl else returns
+    return 100 * get_normalized_score(env_id, returns) if full_id(env_id) in TASK_OF else returns
 
 
 def download(env_id: str) -> Path:
     """The task's file from the first place that has it: D4RL's cache folder (D4RL_DATASET_DIR, or
     ~/.d4rl/datasets) under its own name, or there as TASK-rebuilt.hdf5; D4RL's server; a mirror;
-    TASK-rebuilt.hdf5 in this folder, of which a line is printed. Raises ValueError for a wrong
-    file, OSError where none is found."""
+    TASK-rebuilt.hdf5 in this folder, said so. Raises ValueError for a wrong file, else OSError."""
     if full_id(env_id) not in DATASETS:
-        tasks = ", ".join(TASKS)
-        raise ValueError(f"{env_id}: no data of it here; give your own. There are sets of {tasks}")
+        raise ValueError(f"{env_id}: no data of it here; give your own. Sets: {', '.join(TASKS)}")
     file, sha256 = DATASETS[full_id(env_id)]
     cache = Path(os.getenv("D4RL_DATASET_DIR") or "~/.d4rl/datasets").expanduser()
     path = (HERE if file == DEMO else cache) / Path(file).name
@@ -186,7 +182,6 @@ def fetch(file: str, sha256: str, path: Path) -> str:
     get_logger().setLevel("WARNING")  # pooch would print long lines
     http = HTTPDownloader(progressbar=True, timeout=SERVER_TIMEOUT)
     problems = []
-    # Some files of the mirror are cut off.
     for address in [SERVER + file, MIRROR + path.name] if sha256 else [SERVER + file]:
         try:
             retrieve(address, sha256 or None, path.name, path.parent, downloader=http)
@@ -291,13 +286,12 @@ def checked(dataset: dict, env: gym.Env, where: str) -> Arrays:
     if missing:
         raise ValueError(f"{where}: {', '.join(sorted(missing))} missing")
     n = np.size(dataset["rewards"])
-    observations = (n, *env.observation_space.shape)
-    shapes = {"observations": observations, "next_observations": observations}
-    shapes["actions"] = (n, *env.action_space.shape)
+    row = {"observations": env.observation_space.shape, "actions": env.action_space.shape}
+    row["next_observations"] = row["observations"]
     data = {}
     for name in [name for name in ARRAYS if name in dataset]:
         array = np.asarray(dataset[name])
-        shape = shapes.get(name, (n,))
+        shape = (n, *row.get(name, ()))
         if array.dtype.kind not in "biuf" or array.shape not in (shape, (*shape, 1)):
             found = f"{array.dtype} of shape {array.shape} beside {n} rewards"
             raise ValueError(f"{where}: {name} must be numbers of shape {shape}, not {found}")
@@ -308,18 +302,15 @@ def checked(dataset: dict, env: gym.Env, where: str) -> Arrays:
         data[name] = array.astype(np.float32).reshape(shape)
     scale = scale_of(env)
     own = scale.own if scale else env.action_space
-    if env.spec.id not in TASK_OF:  # some of D4RL's demonstrations are out of bounds
-        low, high = own.low.astype(float), own.high.astype(float)
-        excess = np.maximum(low - data["actions"], data["actions"] - high)
-        beyond = np.flatnonzero((excess > 1e-5 * (high - low)).any(1))  # by more than rounding
-        if len(beyond):
-            problem = f"{len(beyond)} actions are out of {own}"
-            raise ValueError(f"{where}: {problem}, the first in row {beyond[0]}")
+    low, high = own.low.astype(float), own.high.astype(float)
+    excess = np.maximum(low - data["actions"], data["actions"] - high)
+    far = np.flatnonzero((excess > 1e-5 * (high - low)).any(1))  # by more than rounding
+    if len(far) and env.spec.id not in TASK_OF:  # some of D4RL's demonstrations are, too
+        raise ValueError(f"{where}: {len(far)} actions are out of {own}, the first in row {far[0]}")
+    if scale and len(far):
+        warnings.warn(f"{where}: {len(far)} actions are out of bounds and were clipped")
     if scale:
         unit = (data["actions"] - scale.center) / scale.radius
-        beyond = (np.abs(unit) > 1 + 1e-5).any(1).sum()  # by more than rounding
-        if beyond:
-            warnings.warn(f"{where}: {beyond} actions are out of bounds and were clipped")
         data["actions"] = unit.clip(-1, 1).astype(np.float32)
     return data
 
