@@ -62,6 +62,13 @@ def refused(monkeypatch, capsys):
     return error
 
 
+def zeroed(*networks):
+    """Sets all weights and biases to 0, for a test to set a few."""
+    for network in networks:
+        for parameter in network.parameters():
+            parameter.data.zero_()
+
+
 def scalars(run):
     """TensorBoard's curves of a run: for each name, values by their step, none of them twice."""
     log = EventAccumulator(str(run)).Reload()

@@ -1,5 +1,4 @@
-"""Tasks and environments are D4RL's: table, reference returns, episodes, steps and methods; what is
-imported and printed."""
+"""Tasks and environments are D4RL's: table, reference returns, episodes, steps and methods."""
 
 import copy
 import csv
@@ -22,6 +21,7 @@ import pytest
 from conftest import ROOT, Point
 
 import d4rl
+from d4rl import old_gym
 
 GOLDEN = ROOT / "tests" / "golden"
 HANDS = {  # what an episode begins with: array of the model, whose element, name in golden/
@@ -37,8 +37,7 @@ HANDS = {  # what an episode begins with: array of the model, whose element, nam
 
 @pytest.mark.filterwarnings("ignore:.*out of date")
 def test_the_table_of_tasks():
-    """Addresses, SHA-256, step limits and scores of every task, whose id may have a module before
-    it, and lack its version if that is 0."""
+    """Of every task, whose id may have a module before it, and lack its version if that is 0."""
     with open(GOLDEN / "d4rl_infos.csv") as table:
         rows = list(csv.DictReader(table))
     assert {row["task"] for row in rows} == d4rl.DATASETS.keys() - {"door-demo-v0"}
@@ -63,7 +62,6 @@ def test_the_table_of_tasks():
 
 @pytest.mark.filterwarnings("ignore:.*(out of date|latest versioned)")
 def test_ids_that_are_not_here():
-    """D4RL's other tasks, and a version 0 that never was: an error says what there is."""
     tasks = ".* hopper, halfcheetah, walker2d, pen, hammer, door, relocate$"
     for env_id in ("antmaze-umaze-v0", "kitchen-complete-v0", "ant-random", "maze2d-umaze"):
         score = functools.partial(d4rl.get_normalized_score, score=1.0)
@@ -82,7 +80,6 @@ LIMITS = {"hopper-expert-v2": 1000, "door-human-longhorizon": 300}
 @pytest.mark.filterwarnings("ignore:.*out of date")
 @pytest.mark.parametrize("task, limit", LIMITS.items())
 def test_the_environments_methods(task, limit):
-    """On what gym.make returns, and on its unwrapped, for the task's file and for another."""
     env = gym.make(d4rl.full_id(task))
     _, _, low, high = d4rl.TASKS[task.split("-")[0]]
     with h5py.File(d4rl.HERE / d4rl.DEMO) as file:
@@ -93,43 +90,31 @@ def test_the_environments_methods(task, limit):
         assert one.get_normalized_score(np.array([low, high])) == pytest.approx([0, 1])
         np.testing.assert_equal(dict(one.get_dataset(d4rl.HERE / d4rl.DEMO)), expected)
     assert gym.make(env.spec, max_episode_steps=7)._max_episode_steps == 7
-    demo = gym.make("door-demo-v0")
-    np.testing.assert_equal(dict(demo.get_dataset()), expected)
-
-
-def gym_generator():
-    """A generator as gym up to 0.21 seeded it for seed 0."""
-    number = int.from_bytes(hashlib.sha512(b"0").digest()[:8], "little")
-    generator = np.random.RandomState()
-    generator.seed([number % 2**32, number // 2**32])
-    return generator
+    np.testing.assert_equal(dict(gym.make("door-demo-v0").get_dataset()), expected)
 
 
 @pytest.mark.parametrize("task", HANDS)
 def test_d4rls_reference_script_gives_d4rls_numbers(task):
     """The return that D4RL scores with 0 is the mean of 100 episodes of random actions, in its
     scripts/reference_scores/generate_ref_min_score.py: here to all six decimals."""
-    env = gym.make(f"{task}-v0")
-    env.unwrapped._np_random = gym_generator()
-    generator = gym_generator()
-    size = env.action_space.shape
+    env = old_gym.make(f"{task}-v0")
+    seed = np.frombuffer(hashlib.sha512(b"0").digest()[:8], "<u4")  # as gym up to 0.21 had it of 0
+    env.unwrapped.env._np_random = np.random.RandomState(seed)
+    generator = np.random.RandomState(seed)
     total = 0.0
     for _ in range(100):
         env.reset()
-        ended = False
-        while not ended:
-            action = generator.uniform(np.float32(-1), np.float32(1), size).astype(np.float32)
-            _, reward, terminated, truncated, _ = env.step(action)
+        done = False
+        while not done:
+            action = generator.uniform(-1, 1, env.action_space.shape).astype(np.float32)
+            _, reward, done, _ = env.step(action)
             total += reward
-            ended = terminated or truncated
-    _, _, random_return, _ = d4rl.TASKS[task]
-    assert total / 100 == pytest.approx(random_return, rel=0, abs=2e-6)
+    assert total / 100 == pytest.approx(d4rl.TASKS[task][2], rel=0, abs=2e-6)
 
 
 @pytest.mark.parametrize("episode", [0, 1], ids=["random", "expert"])
 @pytest.mark.parametrize("task", HANDS)
 def test_an_episode_of_d4rls_is_the_same_here(task, episode):
-    """Observations, rewards and the end, from the same start under the same actions."""
     prefix = f"{task}_{episode}_"
     arrays = np.load(GOLDEN / "d4rl_hands.npz")
     golden = {name.removeprefix(prefix): arrays[name] for name in arrays if name.startswith(prefix)}
@@ -167,7 +152,6 @@ def test_a_walkers_step_is_that_of_d4rls_engine(task):
 
 @pytest.mark.parametrize("task", ["hopper", "walker2d", "halfcheetah"])
 def test_a_walkers_actions_are_clipped_and_it_can_be_copied(task):
-    """Before their cost is charged, as by D4RL's NormalizedBoxEnv; deepcopy and pickle."""
     steps = []
     settings = {"reset_noise_scale": 0.2}
     env = gym.make(f"{task}-v0", **settings)
@@ -186,7 +170,6 @@ def test_a_walkers_actions_are_clipped_and_it_can_be_copied(task):
 
 @pytest.mark.parametrize("package", ["gymnasium-robotics", "mujoco"])
 def test_another_version_is_refused(package, monkeypatch):
-    """Of which rewards have D4RL's sign already, or contacts differ."""
     monkeypatch.delitem(sys.modules, "d4rl.envs", raising=False)
     versions = {"gymnasium-robotics": "1.4.2", "mujoco": "3.2.6"}
     monkeypatch.setattr("importlib.metadata.version", (versions | {package: "9.9.9"}).get)
@@ -213,8 +196,8 @@ def test_environments_that_cannot_be_used(monkeypatch):
 
 
 def test_d4rl_in_a_python_of_its_own(tmp_path):
-    """An environment of one's own needs no MuJoCo. README's first program runs, on the data set
-    that lies here. No package warns of rewards or of -v4, and nothing is left."""
+    """An environment of one's own needs no MuJoCo. README's first program runs. No package warns of
+    rewards or of -v4, and nothing is left."""
     page = (d4rl.HERE / "README.md").read_text()
     usage, *_ = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     program = f"""
@@ -231,11 +214,9 @@ for task in d4rl.TASKS:
     env.reset(seed=0)
     env.step(env.action_space.sample())
 """
+    settings = {"cwd": tmp_path, "env": os.environ | {"PYTHONPATH": str(ROOT)}, "text": True}
     command = [sys.executable, "-c", program]
-    env = os.environ | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        command, cwd=tmp_path, env=env, capture_output=True, text=True, check=True
-    )
+    done = subprocess.run(command, capture_output=True, check=True, **settings)
     transitions, score = done.stdout.split()
     assert int(transitions) == 4975 and abs(float(score)) < 3 and done.stderr == ""
     assert list(tmp_path.iterdir()) == []

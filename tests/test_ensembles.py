@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import torch
 import uwac_code
+from conftest import zeroed
 from torch.testing import assert_close
 
 import uwac
@@ -43,9 +44,7 @@ def noisy(monkeypatch):
     settings = {"batch_size": 5_000, "num_candidates": 1, "lmbda": 1.0, "passes": 100}
     settings |= {"variance": "analytic", "spectral_norm": False, "critic_lr": 0.0}
     agent = uwac_code.Agent(uwac_code.Args(**settings), 3, 2)
-    for critic in (agent.critic, agent.target_critic):
-        for parameter in critic.layers[2].parameters():
-            parameter.data.zero_()
+    zeroed(agent.critic.layers[2], agent.target_critic.layers[2])
     return agent
 
 

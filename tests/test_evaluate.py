@@ -8,7 +8,7 @@ import evaluate
 import numpy as np
 import pytest
 import torch
-from conftest import Point, command_line, short
+from conftest import Point, command_line, short, zeroed
 
 import bear
 import uwac
@@ -50,10 +50,8 @@ def test_policies_of_known_networks(monkeypatch):
     is the sum of the actions and 10. In pieces of 7 states as at once."""
     monkeypatch.setattr(evaluate, "AT_ONCE", 7)
     agent = uwac.Agent(short(uwac, num_seeds=2), 3, 2)
+    zeroed(agent.actor, agent.vae.decoder, agent.critic)
     with torch.no_grad():
-        for network in (agent.actor, agent.vae.decoder, agent.critic):
-            for parameter in network.parameters():
-                parameter.zero_()
         agent.actor.layers[2].bias[:] = torch.tensor([0.5, 0.5, -2, -2])
         agent.vae.decoder.layers[2].bias.fill_(50)
         agent.critic.layers[0].weight[..., 3:, :1] = 1

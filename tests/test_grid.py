@@ -7,20 +7,17 @@ from types import SimpleNamespace
 import pytest
 import ray
 import run
-import tyro
 from lib import files
 from lib.methods import Method
 from pydantic.dataclasses import dataclass
 
 import d4rl
-import uwac
 
 for module in (run, files):
     ray.cloudpickle.register_pickle_by_value(module)  # workers cannot import it from here
 
 # In place of uwac.py: ten updates, a checkpoint after each, result.json after it at the fifth and
-# the last. A signal ends --fail kill after the fifth checkpoint, and --fail late after the tenth,
-# each before result.json is written. --fail say ends with an error.
+# the last. A signal ends it after the checkpoint of --kill-at, before result.json is written.
 STUB = """
 import json, os, signal, sys
 from pathlib import Path
@@ -43,10 +40,10 @@ if "--resume" in words:
 while step < total:
     step += 1
     print("process", os.getpid(), "update", step, flush=True)
-    if words.get("--fail") == "say":
+    if words.get("--kill-at") == "0":
         sys.exit("error: no good")
     checkpoint.write_text(str(step))
-    if {"kill": 5, "late": 10}.get(words.get("--fail")) == step:
+    if words.get("--kill-at") == str(step):
         os.kill(os.getpid(), signal.SIGKILL)
     if step in (5, total):
         write_result(step)
@@ -69,7 +66,7 @@ print("played", step)
 class StubArgs:
     env_id: str
     seed: int
-    fail: str = ""
+    kill_at: int = 11
     total_steps: int = 10
     warmup_steps: int = 5
     resolved = lambda self: self
@@ -90,7 +87,7 @@ def stub(tmp_path, monkeypatch):
     return args
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def local_ray():
     settings = {"include_dashboard": False, "log_to_driver": False}
     ray.init("local", num_cpus=2, object_store_memory=10**8, **settings)
@@ -148,19 +145,24 @@ def test_bear_without_norm_beside_uwac_with_it_is_said(methods, option, warned, 
     assert [line.split(":")[0] for line in lines] == ["door-demo"] * warned
 
 
-def test_a_killed_run_goes_on_from_its_checkpoint(local_ray, stub, capsys):
-    options = ["--fail", "kill"]
+def test_a_killed_run_goes_on_and_an_error_is_not_tried_again(local_ray, stub, capsys):
+    killed, options = "door-demo__stub__0__kill-at-5", ["--kill-at", "5"]
     assert run.run(run.grid(stub, options), stub) == {}
-    processes, steps = zip(*updates(stub, "door-demo__stub__0__fail-kill"))
+    processes, steps = zip(*updates(stub, killed))
     assert [int(step) for step in steps] == [*range(1, 11)]
     assert processes[0] == processes[4] != processes[5] == processes[9]
-    result = json.loads((stub.folder / "door-demo__stub__0__fail-kill.json").read_text())
+    result = json.loads((stub.folder / f"{killed}.json").read_text())
     assert "commit" in result and result["hardware"] == files.hardware("cpu, 1 threads")
     lines = capsys.readouterr().out.splitlines()  # among Ray's
-    first, second, last = [line for line in lines if line.startswith("door-demo__stub")]
-    assert first.endswith("fail-kill: 5 of 10 updates (warm-up): score 2.5")
-    assert second.endswith("fail-kill: 10 of 10 updates: score 2.5")
-    assert last.endswith("fail-kill: finished, 0 to go")
+    assert [line for line in lines if line.startswith(killed)] == [
+        f"{killed}: 5 of 10 updates (warm-up): score 2.5",
+        f"{killed}: 10 of 10 updates: score 2.5",
+        f"{killed}: finished, 0 to go",
+    ]
+    ((failed, error),) = run.run(run.grid(stub, ["--kill-at", "0"]), stub).items()
+    assert "exit code 1: error: no good" in str(error) and failed in str(error)
+    assert len(updates(stub, failed)) == 1
+    assert [file.stem for file in stub.folder.glob("*.json")] == [killed]
     stub.dry_run = True  # of what is left
     assert run.main(stub, options) == 0
     assert capsys.readouterr().out.endswith("1 runs, 1 of them finished before\n")
@@ -176,20 +178,14 @@ def test_what_a_run_leaves_in_the_grids_folder(stub):
     assert result == {"method": "bear+sn", "command": "python bear.py --dataset-path 'a b'"}
 
 
-def test_an_error_that_was_said_is_not_tried_again(local_ray, stub):
-    runs = run.grid(stub, ["--fail", "say"])
-    ((name, error),) = run.run(runs, stub).items()
-    assert "exit code 1: error: no good" in str(error) and name in str(error)
-    assert len(updates(stub, name)) == 1 and not list(stub.folder.glob("*.json"))
-
-
-def test_a_run_killed_between_checkpoint_and_result_is_mended(stub):
-    ((name, one),) = run.grid(stub, ["--fail", "late"]).items()
+def test_a_run_killed_between_checkpoint_and_result_is_mended(stub, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")  # which it is not given
+    ((name, one),) = run.grid(stub, ["--kill-at", "10"]).items()
     with pytest.raises(RuntimeError, match="exit code -9"):
         run.train(name, one, stub)
     assert [row["step"] for row in run.history_of(stub.folder / "work" / name)] == [5]
     assert [row["step"] for row in run.train(name, one, stub)["history"]] == [5, 10]
-    assert len(updates(stub, name)) == 10
+    assert len(updates(stub, name)) == 10 and log_of(stub, name)[0] == "threads 1 gpus "
 
 
 def test_after_each_leg_the_policies_are_played_once(stub):
@@ -203,17 +199,10 @@ def test_after_each_leg_the_policies_are_played_once(stub):
     assert found == [(step, policy) for step in (4, 8, 10) for policy in run.POLICIES]
 
 
-@pytest.mark.parametrize("gpus, seen", [(0, ""), (0.5, "7")])
-def test_a_run_has_the_threads_and_the_gpu_that_it_is_given(gpus, seen, stub, monkeypatch):
+def test_two_grids_do_not_write_one_run(stub, monkeypatch):
+    """The second waits, and finds it finished. It has the threads and the GPU that it is given."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")
-    stub.gpus, stub.cpus = gpus, 3
-    ((name, one),) = run.grid(stub, []).items()
-    run.train(name, one, stub)
-    assert log_of(stub, name)[0] == f"threads 3 gpus {seen}"
-
-
-def test_two_grids_do_not_write_one_run(stub):
-    """The second waits, and finds it finished."""
+    stub.gpus, stub.cpus = 0.5, 3
     ((name, one),) = run.grid(stub, []).items()
     threads = [threading.Thread(target=run.train, args=(name, one, stub)) for _ in range(2)]
     for thread in threads:
@@ -221,6 +210,7 @@ def test_two_grids_do_not_write_one_run(stub):
     for thread in threads:
         thread.join()
     assert [step for _, step in updates(stub, name)] == [str(step) for step in range(1, 11)]
+    assert log_of(stub, name)[0] == "threads 3 gpus 7"
 
 
 def test_a_cluster_that_is_not_joined_is_one_line(tmp_path, monkeypatch, refused):
@@ -230,17 +220,3 @@ def test_a_cluster_that_is_not_joined_is_one_line(tmp_path, monkeypatch, refused
     monkeypatch.setattr(ray, "init", init)
     words = f"--tasks door-demo --address there:6379 --folder {tmp_path}"
     assert refused(words, run).startswith("error: --address there:6379: no token")
-
-
-@pytest.mark.parametrize("method, changes", [
-    ("bear+sn", {"weighting": "none", "dropout": 0.0, "spectral_norm": True}),
-    ("bear+dropout", {"weighting": "none", "spectral_norm": False}),
-    ("bear+dropout+sn", {"weighting": "none", "spectral_norm": True}),
-    ("uwac-no-sn", {"spectral_norm": False}),
-    ("uwac-std", {"weighting": "std", "variance": "mc", "spectral_norm": True}),
-])  # fmt: skip
-def test_arguments_of_the_methods(method, changes):
-    (one,) = run.grid(run.Args(methods=(method,), seeds=1, dry_run=True), []).values()
-    wanted = uwac.Args(**{"variance": "analytic", "mmd_kernel": "gaussian"} | changes)
-    assert tyro.cli(uwac.Args, args=one.words[1:]).resolved() == wanted
-    assert one.spectral_norm == wanted.spectral_norm

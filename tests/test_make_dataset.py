@@ -12,7 +12,7 @@ from conftest import Point, command_line, short
 from lib import sac
 from lib.actors import POLICIES, load_player, task_of
 from lib.demonstrations import replay as replay_release
-from lib.episodes import COLUMNS, play, roll_out
+from lib.episodes import COLUMNS, play
 from make_dataset import Args
 from torch.distributions import Normal, TanhTransform, TransformedDistribution
 from torch.testing import assert_close
@@ -31,7 +31,6 @@ def read(path):
 
 
 def replay(arrays, metadata):
-    """Every number again, from seeds and actions alone."""
     env = d4rl.make(task_of(metadata["environment"]))
     ends = np.flatnonzero(arrays["terminals"] | arrays["timeouts"])
     begin = 0
@@ -68,42 +67,27 @@ def test_a_training_leaves_d4rls_five_kinds(tmp_path):
     assert (read(make_dataset.main(again))[0]["actions"] == actions["expert"]).all()
 
 
-def test_each_episode_has_a_seed_of_its_own():
-    """Of 40, sixteen of which are played at once; the last one is cut off."""
-    arrays = roll_out(lambda obs: np.zeros((len(obs), 2)), "Point-v0", steps=198, seed=7)
-    env = gym.make("Point-v0")
-    starts = [env.reset(seed=7 + episode)[0] for episode in range(40)]
-    np.testing.assert_array_equal(arrays["observations"][::5], starts)
-    assert arrays["timeouts"].nonzero()[0].tolist() == [*range(4, 195, 5), 197]
-
-
 def test_sacs_replay_has_its_own_steps_and_ends_by_time(tmp_path, monkeypatch):
-    """Rows are drawn among those that are filled; the time limit of 5 steps is no terminal; and an
-    evaluation leaves the generator as it was."""
-    args = Args(folder=tmp_path, **SMALL | {"train_steps": 60, "learning_starts": 20})
-    args.env, args.eval_every = "Point-v0", 25
-    batches, states = [], []
-    monkeypatch.setattr(sac.SAC, "update", lambda self, batch: batches.append(batch))
-    snapshot = sac.snapshot
-
-    def spy(*arguments):
-        before = torch.get_rng_state()
-        row = snapshot(*arguments)
-        states.append((before == torch.get_rng_state()).all())
-        return row
-
-    monkeypatch.setattr(sac, "snapshot", spy)
-    (obs, _, _, next_obs, terminal, timeout), _ = sac.train(args, tmp_path)
+    """Rows are drawn among those that are filled, and evaluations change nothing."""
+    args = Args(**SMALL | {"train_steps": 60, "learning_starts": 20})
+    args.env = "Point-v0"
+    drawn = []
+    monkeypatch.setattr(sac.SAC, "update", lambda self, batch: drawn.append(torch.cat(batch, -1)))
+    for args.eval_every in (60, 25):
+        (obs, _, _, next_obs, terminal, timeout), _ = sac.train(
+            args, tmp_path / str(args.eval_every)
+        )
     assert (obs == next_obs).all() and not terminal.any()
     assert timeout[:, 0].nonzero()[:, 0].tolist() == list(range(4, 60, 5))
-    assert len(batches) == 41 and all((obs != 0).any(-1).all() for obs, *_ in batches)
-    assert len(states) == 4 and all(states)
-    saved = torch.load(tmp_path / "checkpoint.pt", weights_only=True)
+    seldom, often = torch.stack(drawn).split(41)
+    assert torch.equal(seldom, often)
+    assert (often[..., :3] != 0).any(-1).all()
+    saved = torch.load(tmp_path / "25/checkpoint.pt", weights_only=True)
     assert (saved["replay"][:, :3] == obs).all()
 
 
 def test_medium_is_near_a_third_of_the_way_and_expert_the_best():
-    """From 0 to 90, so 30: 45 comes after it, and 20 before is nearer."""
+    """From 0 to 90, so 30: 45 comes after it."""
     returns = [0, 5, 20, 45, 90, 60]
     history = [[100 * i, value] for i, value in enumerate(returns)]
     assert sac.choose(history) == {"medium": 200, "expert": 400}
@@ -124,7 +108,6 @@ def test_shipped_policies(name, monkeypatch):
 
 
 def test_an_expert_of_the_dapg_release_by_hand():
-    """Two layers of tanh between shifts and scales, and noise; clipped."""
     expert = np.load(POLICIES / "door-expert.npz")
     observations = np.random.default_rng(0).normal(size=(6, 39))
     player = load_player("door-expert", seed=0)
@@ -143,30 +126,31 @@ def test_an_expert_of_the_dapg_release_by_hand():
 
 
 def test_policy_of_a_run(points, script, monkeypatch):
-    """In a file of any name, which --force replaces; within bounds that float32 would round up. Of
-    several seeds the first plays."""
+    """The first seed's, in 40 episodes, 16 at once; within bounds that float32 would round up."""
     space = gym.spaces.Box(np.float32(-0.9), np.float32(0.3), (2,))
     monkeypatch.setattr(Point, "action_space", space)
     with h5py.File("points.hdf5", "a") as file:
         file["actions"][:] = 0.3
-    script.main(short(script, total_steps=2, actor_lr=9.0, mmd_threshold=0.0))
+    script.main(short(script, total_steps=2, num_seeds=2, actor_lr=9.0, mmd_threshold=0.0))
     played = []
     step = Point.step
     monkeypatch.setattr(Point, "step", lambda self, a: [played.append(a), step(self, a)][1])
-    words = "--policy run --steps 12 --seed 3 --force --out points.hdf5"
+    words = "--policy run --steps 198 --seed 3 --force --out points.hdf5"
     assert command_line(make_dataset, words, monkeypatch) == 0
-    assert len(played) >= 12 and all(action in space for action in played)
+    assert len(played) >= 198 and all(action in space for action in played)
     arrays, metadata = read("points.hdf5")
     assert max(action.max() for action in played) == arrays["actions"].max() == space.high[0]
-    assert arrays["timeouts"].nonzero()[0].tolist() == [4, 9, 11]
+    assert arrays["timeouts"].nonzero()[0].tolist() == [*range(4, 195, 5), 197]
+    env = gym.make("Point-v0")
+    starts = [env.reset(seed=3 + episode)[0] for episode in range(40)]
+    np.testing.assert_array_equal(arrays["observations"][::5], starts)
     assert words in metadata["command"] and metadata["environment"] == "Point-v0"
     assert f"{script.__name__}.py after 2 updates" in metadata["policy"]
     assert "points.hdf5" not in metadata["policy"]
     own = make_dataset.new_file(Args(policy=("run",)), "module:ns/Env-v0")
     assert own.name == "module-ns-Env-v0.hdf5"
-    script.main(short(script, total_steps=2, num_seeds=2, run_dir="two"))
-    agent, _ = script.load_checkpoint("two", script.Agent)
-    player = load_player("two", seed=0)
+    agent, _ = script.load_checkpoint("run", script.Agent)
+    player = load_player("run", seed=0)
     obs = np.ones((6, 3), np.float32)
     torch.manual_seed(0)
     first, second = agent.act(obs, 1)  # one sample of each seed's actor
@@ -179,7 +163,6 @@ def test_policy_of_a_run(points, script, monkeypatch):
 
 
 def test_sac_by_hand():
-    """Densities of actions by torch's own tanh, both losses on one batch, targets that follow."""
     agent = sac.SAC(obs_dim=5, action_dim=2)
     for network in (agent.critic, agent.target_critic):
         for parameter in network.parameters():
@@ -212,7 +195,6 @@ def test_sac_by_hand():
 
 
 def test_minari(tmp_path, monkeypatch, refused):
-    """Episodes end to end. Without an environment a set is refused."""
     minari = pytest.importorskip("minari")
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "minari"))
     parts = {"observations": np.random.rand(4, 11), "actions": np.random.rand(3, 3)}
@@ -285,7 +267,6 @@ def test_a_pickle_of_anything_else_is_refused_and_not_executed(content, tmp_path
 
 
 def test_cloned_set(tmp_path):
-    """Half roll-outs of a policy, then the demonstrations over and over."""
     demos = d4rl.HERE / d4rl.DEMO
     args = Args(env="door", folder=tmp_path, demos=demos, steps=10_400, clone_steps=2)
     arrays, _ = read(make_dataset.main(args))

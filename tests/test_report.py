@@ -1,19 +1,18 @@
-"""benchmark/report.py and q_share.py on results made by hand: numbers to the digit, what is
-averaged, figures, and that nobody's files are lost."""
+"""benchmark/report.py and q_share.py on results made by hand."""
 
 import csv
 import json
 import math
+from unittest.mock import ANY
 
 import matplotlib.pyplot as plt
 import numpy as np
-import pandas as pd
 import published_context
 import pytest
 import q_share
 import report
 from evaluate import SCRIPTS
-from lib import curves, figures, methods, published, runs, tables
+from lib import curves, figures, files, methods, published, runs, tables
 
 
 def result(method="bear", seed=0, scores=(10.0, 20.0), warmup=100, env_id="door-human", **args):
@@ -49,24 +48,14 @@ def evaluation(scores, step=200, policy="sample", candidates=1):
     return found | {"scores": scores, "episodes": len(scores[0])}
 
 
-@pytest.fixture
-def drawn(monkeypatch):
-    """The figures by their names, not saved."""
-    found = {}
-
-    def save(figure, path):
-        plt.close(figure)
-        found[path.name] = figure
-
-    monkeypatch.setattr(curves, "save", save)
-    return found
-
-
 @pytest.fixture(autouse=True)
-def no_figures(request, monkeypatch):
-    """Where a test does not ask for them, as they take long."""
-    if "drawn" not in request.fixturenames:
-        monkeypatch.setattr(report, "draw", lambda *_: [])
+def drawn(monkeypatch):
+    """Run and metrics of each figure by its name; nothing is drawn, as that takes long."""
+    found = {}
+    draw_curves = lambda run, rows, metrics, path: found.update({path.name: (run, metrics)})
+    monkeypatch.setattr(report, "draw_curves", draw_curves)
+    monkeypatch.setattr(report, "draw_policies", lambda *_: None)
+    return found
 
 
 def test_numbers_of_a_row(tmp_path):
@@ -232,11 +221,9 @@ def test_copies_are_one_run_and_what_is_left_out_is_named(tmp_path, capsys):
     assert "run-2/result.json: another has its arguments and seed" in other
 
 
-def test_scores_of_policies(tmp_path, monkeypatch, drawn):
+def test_scores_of_policies(tmp_path, drawn):
     """One agent: error over episodes. Several, here in a stack and in two runs: over agents. Of
     several evaluations the one of the most episodes; none twice. Noise has a column of its own."""
-    lines = {}
-    monkeypatch.setattr(curves, "mark", lambda axes, values: lines.update(values))
     one = result("uwac") | {"policies": [evaluation([[1.0, 2.0, 6.0]], policy="vae")]}
     one["policies"].append(evaluation([[50.0, 70.0]], step=100, policy="vae"))
     shared = evaluation([[1.0, 2.0, 6.0], [9.0, 9.0, 9.0]], policy="vae")  # the first is UWAC's
@@ -250,78 +237,66 @@ def test_scores_of_policies(tmp_path, monkeypatch, drawn):
     assert float(rows["BEAR"]["score"]) == pytest.approx(10 / 3) and rows["BEAR"]["agents"] == "3"
     assert float(rows["BEAR"]["error"]) == pytest.approx(np.std([2, 3, 5], ddof=1) / math.sqrt(3))
     (beside,) = table(args, "beside")
-    assert float(beside["here: BC, the VAE's decoder"]) == lines["BC, the VAE's decoder"] == 6
+    run, _ = drawn["01-door-human-target_q-score-score_sample.png"]
+    line = curves.references(run, "score")["BC, the VAE's decoder"]
+    assert float(beside["here: BC, the VAE's decoder"]) == line == 6
     noisy = [evaluation([[1.0]], policy=policy, candidates=9) for policy in ("noisy", "best")]
     rows = table(save(tmp_path, result("uwac") | {"policies": noisy}), "policies")
     assert {row["who"] for row in rows} >= {"best of 9", "best of 9, noisy"}
 
 
-def test_files_of_others_stay(tmp_path):
-    """A report replaces its own files alone: not those that were there, nor those changed since."""
-    args = save(tmp_path, result(), result("uwac"))
-    (tmp_path / "robot.png").write_text("a photo")
-    args.folder.mkdir()
-    own = {"report.md": "![](figures/setup.png) ![](../robot.png)", "policies.csv": "mine"}
-    own |= {"runs.csv": "mine", "notes.md": "mine"}
-    for name, text in own.items():
-        (args.folder / name).write_text(text)
-    for name in ("report.md", "runs.csv"):
+def test_a_program_replaces_its_own_files_alone(tmp_path):
+    """Not those of others, nor those changed since; what it leaves no more goes."""
+
+    def write(*names):
+        with files.new_files(tmp_path, "report") as new:
+            for name in names:
+                (new / name).write_text("new")
+
+    found = lambda: {file.name: file.read_text() for file in tmp_path.iterdir()}
+    write("report.md", "runs.csv", "policies.csv")
+    others = dict.fromkeys(("notes.md", "report.md", "runs.csv"), "mine")
+    for name, text in others.items():
+        (tmp_path / name).write_text(text)
+    before = found()
+    for name in ("notes.md", "report.md"):
         with pytest.raises(ValueError, match=f"{name}: not as report.py left it"):
-            report.main(args)
-        assert {file.name: file.read_text() for file in args.folder.iterdir()} == own
-        (args.folder / name).unlink()
-        del own[name]
-    report.main(args)
-    (args.folder / "comparisons.csv").write_text("mine")
-    report.main(args)
-    own["comparisons.csv"] = "mine"
-    for name, text in own.items():
-        assert (args.folder / name).read_text() == text
-    (args.folder / "report.md").write_text("with my notes")
-    with pytest.raises(ValueError, match="report.md: not as report.py left it"):
-        report.main(args)
-    assert (args.folder / "report.md").read_text() == "with my notes"
-    assert (tmp_path / "robot.png").read_text() == "a photo"
+            write("new.csv", name)
+        assert found() == before
+    write("new.csv")
+    assert found() == others | {"new.csv": "new", "written_by_report.json": ANY}
 
 
-def test_a_report_leaves_nothing_of_an_earlier_one(tmp_path):
-    bears = [result(seed=i) | {"policies": [evaluation([[1.0]])]} for i in range(2)]
-    args = save(tmp_path, *bears, result("uwac"), result("uwac", seed=1))
-    report.main(args)
-    assert (args.folder / "policies.csv").exists() and (args.folder / "comparisons.csv").exists()
-    for file in tmp_path.glob("*.json"):
-        file.unlink()
+def test_what_a_report_leaves(tmp_path):
     args = save(tmp_path, result())
     args.latex = True
     report.main(args)
-    names = {file.name for file in args.folder.iterdir()}
-    expected = {"report.md", "written_by_report.json"}
-    assert names == expected | {
-        f"{name}.{end}" for name in ("runs", "beside") for end in ("csv", "tex")
-    }
+    expected = {"runs.csv", "runs.tex", "beside.csv", "beside.tex"}
+    expected |= {"report.md", "written_by_report.json"}
+    assert {file.name for file in args.folder.iterdir()} == expected
     text = (args.folder / "runs.tex").read_text()
     assert text.startswith("\\begin{tabular}") and " BEAR " in text and "20" in text
 
 
 def test_a_figure_has_panels_of_what_was_measured(tmp_path, drawn, capsys):
-    """None where no run has the metric, and three side by side."""
     bear, again = result(), result(seed=1)
     for row in bear["history"] + again["history"]:
         del row["ood_auroc"]
     other = {"data": {"path": "b.hdf5"}}
     args = save(tmp_path, result("uwac"), bear, bear | other, again | other)
-    args.metrics = ("ood_auroc",)
-    report.main(args)
-    assert [*drawn] == ["01-door-human-ood_auroc.png"]
+    for metrics in (("ood_auroc",), ("ood_auroc", "mmd")):
+        args.metrics = metrics
+        report.main(args)
+    assert {name: metrics for name, (_, metrics) in drawn.items()} == {
+        "01-door-human-ood_auroc.png": ["ood_auroc"],
+        "01-door-human-ood_auroc-mmd.png": ["ood_auroc", "mmd"],
+        "02-door-human-mmd.png": ["mmd"],
+    }
     assert "door-human, warm-up 100: no run has ood_auroc" in capsys.readouterr().err
-    args.metrics = ("ood_auroc", "mmd", "score")
-    report.main(args)
-    panels = drawn["01-door-human-ood_auroc-mmd-score.png"].axes
-    assert len(panels) == 3 and len({axes.get_position().y0 for axes in panels}) == 1
-    assert len(drawn["02-door-human-mmd-score.png"].axes) == 2
 
 
 def test_lines_of_comparison_do_not_flatten_the_data():
+    assert [figures.columns(panels) for panels in range(1, 6)] == [1, 2, 3, 2, 3]
     axes = plt.figure().subplots()
     axes.set_ylim(0, 10)
     figures.mark(axes, {"near": 15, "far": 90, "as near": 15.1, "below": -80, "lower": -90})
@@ -336,10 +311,8 @@ def test_lines_of_comparison_do_not_flatten_the_data():
 
 def test_published_scores(tmp_path, monkeypatch):
     """As printed in the paper; the last of a clone's evaluations; those of the same data."""
-    assert published.paper_scores("door-human") == {
-        "paper: UWAC (v0)": 10.7,
-        "paper: BEAR (v0)": -0.3,
-    }
+    paper = {"paper: UWAC (v0)": 10.7, "paper: BEAR (v0)": -0.3}
+    assert published.paper_scores("door-human") == paper
     assert published.paper_scores("hopper-random")["paper: UWAC (v0)"] == 22.4
     rows = [{"step": 1, "scores": [[9.0, 9.0]]}, {"step": 2, "scores": [[1.0, 2.0], [3.0, 6.0]]}]
     (tmp_path / "door-human.json").write_text(json.dumps({"history": rows}))
@@ -348,47 +321,33 @@ def test_published_scores(tmp_path, monkeypatch):
     context = published_context.scores()
     row = context.loc["hopper-medium-expert"].round(1).to_list()
     assert len(context) == 12 and row == [134.7, 21.2, 96.3, 64.7, 111.8, 116.5]
-    picture = tmp_path / "published.png"
-    published_context.draw(context, picture)
-    assert picture.exists()
+    published_context.draw(context, tmp_path / "published.png")
 
 
-def test_shares_of_q_are_counted_at_the_limit_near_the_data_and_after_the_warm_up():
-    """The first share alone: others are off the data, below the limit, or in the warm-up, at the
-    end of which the last run ends."""
-    rows = []
-    for step, warmup, alpha, mmd, share in (
-        (10, 5, q_share.LIMIT, 0.1, 0.25),
-        (10, 5, q_share.LIMIT, 1.4, 0.5),
-        (10, 5, 3.0, 0.1, 0.6),
-        (5, 5, q_share.LIMIT, 0.1, 0.7),
-        (10, 10, q_share.LIMIT, 0.1, 0.8),
-    ):
-        history = pd.DataFrame({"alpha": alpha, "mmd": mmd}, index=[5, 10])
-        row = {"updates": 10, "warmup": warmup, "limited": alpha > 3, "history": history}
-        rows.append(row | {"shares": pd.Series({step: share})})
-    found = q_share.at_the_limit(pd.DataFrame(rows))
-    assert "at the end of 3 of 4 runs; there Q has 25.000% (of 1 checkpoints of 1 runs" in found
-
-
-def test_q_share_counts_seeds(tmp_path):
-    """Of two seeds one ends at the limit of alpha. E[w] E[Var] / beta is 1 and 2."""
+def test_q_share(tmp_path):
+    """Of two seeds one ends at the limit of alpha. E[w] E[Var] / beta is 1 and 2. Q's share counts
+    at the limit alone, after the warm-up and near the data, where MMD is less than 1."""
     one = result("uwac", weighting="variance", beta=2.0, spectral_norm=True, mmd_kernel="gaussian")
     one["args"] |= {"seed": 5, "num_seeds": 2, "warmup_steps": 5}
-    row = {"step": 10, "seconds": 1.0, "alpha": [22026.4, 3.0], "mmd": [0.1, 0.1]}
-    row |= {"variance": [4.0, 8.0], "weight": [0.5, 0.5], "score_sample": [1.0, 2.0]}
-    one["history"] = [row | {"step": step, "score_sample": [9.0, 9.0]} for step in (5, 6)]
-    one["history"] += [row | {"step": step} for step in range(7, 12)]
+    row = {"seconds": 1.0, "alpha": [22026.4, 3.0], "mmd": [0.1, 0.1], "score_sample": [1.0, 2.0]}
+    row |= {"variance": [4.0, 8.0], "weight": [0.5, 0.5]}
+    one["history"] = [row | {"step": step} for step in range(5, 12)]
+    for early in one["history"][:2]:
+        early["score_sample"] = [9.0, 9.0]
+    one["history"][4]["mmd"] = [1.4, 0.1]
+    shares = {"a-5": [0.8, 0.8], "a-9": [0.6, 0.6], "a-10": [0.25, 0.5], "b-10": [0.7, 0.7]}
+    shares = {name: {"q_share": share} for name, share in shares.items()}
     (tmp_path / "door").mkdir()
     (tmp_path / "door/a.json").write_text(json.dumps(one))
-    (tmp_path / "door-diagnosis.json").write_text(json.dumps({"a-10": {"q_share": [0.25, 0.5]}}))
+    (tmp_path / "door-diagnosis.json").write_text(json.dumps(shares))
+    within = one["args"] | {"warmup_steps": 11}
+    (tmp_path / "door/b.json").write_text(json.dumps(one | {"args": within}))
     agents = q_share.read_agents(tmp_path)
-    found = "1 of 2 runs; there Q has 25.000% (of 1 checkpoints of 1 runs near "
+    found = "at the end of 1 of 2 runs; there Q has 25.000% (of 1 checkpoints of 1 runs near "
     assert found in q_share.at_the_limit(agents)
+    agents = agents[agents["warmup"] == 5]
     (row,) = q_share.equal_weights(agents).to_dict("records")
     assert (row["runs"], row["lowest"], row["highest"]) == (2, 1, 2)
     (row,) = q_share.scores_below_the_limit(agents).to_dict("records")
     assert (row["seed"], row["size"], row["min"], row["max"]) == (6, 5, 2, 2)
-    picture = tmp_path / "q-share.png"
-    q_share.draw(agents, picture)
-    assert picture.exists()
+    q_share.draw(agents, tmp_path / "q-share.png")
