@@ -58,7 +58,7 @@ RESUMABLE = {
 Probability = Annotated[float, Field(ge=0, le=1)]
 
 
-@dataclass(config={"allow_inf_nan": False})
+@dataclass(config={"allow_inf_nan": False, "extra": "forbid"})
 class Args:
     env_id: str = "door-human"  # D4RL task (v0 if no version is given), or door-demo, included here
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0  # random seed: a rerun repeats the numbers
@@ -374,7 +374,10 @@ def load_checkpoint(run: str | Path, agent_type: type[Agent] = Agent) -> tuple[A
         saved = torch.load(path, map_location="cpu", weights_only=True)
         if saved.get("algorithm") != agent_type.algorithm:
             raise ValueError(f"it is a run of {saved.get('algorithm')}")
-        agent = agent_type(agent_type.args_type(**saved["args"]), *saved["dims"]).to(DEVICE)
+        args = agent_type.args_type(**saved["args"])
+        if to_jsonable_python(args) != saved["args"]:  # defaults had to fill in
+            raise ValueError("its arguments are another version's")
+        agent = agent_type(args, *saved["dims"]).to(DEVICE)
         agent.load_state_dict(saved["agent"])
         for name, optimizer in agent.optimizers.items():
             optimizer.load_state_dict(saved["optimizers"][name])

@@ -23,7 +23,7 @@ import uwac
 ALL = ("shuffled", "constant", "critic-only", "actor-only", "scaled-q", "fixed-w")
 
 
-@dataclass(config={"allow_inf_nan": False})
+@dataclass
 class Args(uwac.Args):
     control: Literal[ALL] = "constant"  # what is done to the weights
 

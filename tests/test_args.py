@@ -38,6 +38,11 @@ def test_every_argument_has_a_type_that_is_checked(script):
             script.Args(**{field.name: object()})
 
 
+def test_arguments_of_other_names(script):
+    with pytest.raises(ValueError, match="\nclip\n  Unexpected"):
+        script.Args(clip=1)
+
+
 def test_numbers_of_numpy_and_paths_are_taken(script):
     args = script.Args(seed=np.int64(3), gamma=np.float32(0.5), dataset_path="a", run_dir=Path("b"))
     assert (type(args.seed), type(args.gamma)) == (int, float)

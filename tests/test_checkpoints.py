@@ -179,11 +179,13 @@ class Code:
 
 
 def test_a_damaged_or_malicious_checkpoint(refused):
-    """Missing, cut, of other sizes, with code as the whole file and inside."""
+    """Missing, cut, of other arguments and sizes, with code as the whole file and inside."""
     uwac.main(short(uwac, total_steps=1))
     content = CHECKPOINT.read_bytes()
     saved = torch.load(CHECKPOINT, weights_only=True)
     damaged = [None, b"", content[: len(content) // 2], [1, 2, 3]]
+    less = {name: value for name, value in saved["args"].items() if name != "cuda_graph"}
+    damaged += [saved | {"args": args} for args in (less, saved["args"] | {"q_noise": False})]
     damaged += [Code(), saved | {"history": Code()}, saved | {"dims": (4, 2)}]
     for what in damaged:
         CHECKPOINT.unlink(missing_ok=True)
