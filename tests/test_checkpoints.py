@@ -16,7 +16,6 @@ from conftest import Point, command_line, resumed, scalars, short, words
 from filelock import FileLock
 from gymnasium.vector import SyncVectorEnv
 
-import bear
 import uwac
 
 pytestmark = pytest.mark.usefixtures("points")
@@ -186,11 +185,3 @@ def test_a_damaged_or_malicious_checkpoint(refused):
     torch.save(Code(), CHECKPOINT)
     torch.load(CHECKPOINT, weights_only=False)  # while it does without that protection
     assert Path("executed").exists()
-
-
-@pytest.mark.parametrize("script, other", [(bear, uwac), (uwac, bear)])
-def test_a_run_of_the_other_script(script, other, refused):
-    script.main(short(script, total_steps=1))
-    error = refused("--resume run", other)
-    assert f": no {other.Agent.algorithm} checkpoint that" in error
-    assert error.endswith(f"(it is a run of {script.Agent.algorithm})")
