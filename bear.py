@@ -8,10 +8,10 @@ Algorithm 1 without what UWAC adds, which `diff bear.py uwac.py` shows.
 
 Shapes. B: batch, N: candidate actions, M: action samples for the MMD, D: observation, A: action,
 H: hidden units. Twin critics lead with a 2. S seeds are trained at once: tensors also have a
-dimension S before B, which comments and docstrings leave out.
+dimension S, first or right after the 2, which comments mostly leave out.
 
 Sources of defaults, in brackets: paper (with its section), ml-uwac (its authors' code), BEAR (the
-code of BEAR's author, on which ml-uwac builds), CORL.
+code of BEAR's author, on which ml-uwac builds), CORL, D4RL.
 """
 
 import copy
@@ -100,7 +100,7 @@ class Args:
 
 
 class StackedLinear(nn.Module):
-    """Linear layers side by side: (*stack, B, in), or one input for all -> (*stack, B, out)."""
+    """Linear maps, stack (S,) or (2, S): (S, B, in) or (*stack, B, in) -> (*stack, B, out)."""
 
     def __init__(self, stack: tuple[int, ...], in_dim: int, out_dim: int):
         super().__init__()
@@ -113,7 +113,7 @@ class StackedLinear(nn.Module):
 
 
 class MLP(nn.Module):
-    """Networks side by side with two hidden ReLU layers: (B, in) -> (*stack, B, out)."""
+    """Networks side by side with two hidden ReLU layers: (S, B, in) -> (*stack, B, out)."""
 
     def __init__(self, stack: tuple[int, ...], in_dim: int, hidden_dim: int, out_dim: int):
         super().__init__()
@@ -222,7 +222,7 @@ def pick(candidates: Tensor, index: Tensor) -> Tensor:
 
 
 class Agent(nn.Module):
-    """The networks of Algorithm 1 and their optimizers."""
+    """All S agents: the networks of Algorithm 1 and their optimizers."""
 
     algorithm = "bear"
     args_type = Args
@@ -246,7 +246,7 @@ class Agent(nn.Module):
         }
 
     def minimize(self, loss: Tensor, name: str) -> None:
-        """One optimizer step. Seeds share no parameters, so the sum of their losses will do."""
+        """One step for `name` alone. Seeds share no parameters, so their losses are summed."""
         optimizer = self.optimizers[name]
         optimizer.zero_grad()
         loss.sum().backward(inputs=optimizer.param_groups[0]["params"])
@@ -334,7 +334,7 @@ def update(agent: Agent, data: list[Tensor], step: int | Tensor) -> dict[str, Te
 
 
 def evaluate(agent: Agent, envs: gym.vector.VectorEnv, seed: list[int], num: int) -> np.ndarray:
-    """Returns of one episode per environment, (S, episodes), playing the best of `num` samples."""
+    """One episode per environment, playing the best of `num` samples: returns, (S, episodes)."""
     seed = np.random.SeedSequence(seed).generate_state(1).item()
     S = agent.args.num_seeds
     returns = np.zeros(envs.num_envs)
@@ -417,7 +417,7 @@ def main(args: Args, dataset: dict | None = None, agent_type=Agent, update=updat
     args = args.resolved()
     agent, saved = load_checkpoint(args.resume, agent_type) if args.resume else (None, None)
     torch.set_float32_matmul_precision(args.matmul_precision)
-    torch.empty(8_000_000)  # once 32 MB are freed, glibc reuses blocks of that size: 7% faster
+    torch.empty(8_000_000)  # freed at once: glibc then reuses blocks up to 32 MB, 7% faster
     torch.manual_seed(args.seed)
     num_envs = args.num_seeds * args.eval_episodes
     with closing(gym.vector.SyncVectorEnv([lambda: d4rl.make(args.env_id)] * num_envs)) as envs:
@@ -489,7 +489,7 @@ def train(run: Path, agent: Agent, data: list[Tensor], envs, result: dict, updat
         for step in bar:
             metrics = launch(step)
             evaluating = step % args.eval_every == 0 or step == args.total_steps
-            if not evaluating and step % args.log_every != 0 and step != 100:  # 100: early
+            if not evaluating and step % args.log_every != 0 and step != 100:  # an early line
                 continue
 
             metrics = {name: value.numpy(force=True) for name, value in metrics.items()}  # (S,)

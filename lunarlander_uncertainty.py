@@ -8,7 +8,7 @@ agents learn from the rest (Algorithm 1 without MMD). Is Var[Q] larger at the re
 
 Shapes. B: batch, N: candidate actions, D: observation, A: actions (one-hot), H: hidden units; of
 the expert, T: steps, E: environments. Twin critics lead with a 2. S seeds are trained at once:
-tensors also have a dimension S before B, which comments and docstrings leave out.
+tensors also have a dimension S, first or right after the 2, which comments mostly leave out.
 """
 
 import copy
@@ -66,7 +66,7 @@ class Args:
 
 
 class StackedLinear(nn.Module):
-    """Linear layers side by side: (*stack, B, in), or one input for all -> (*stack, B, out)."""
+    """Linear maps, stack (S,) or (2, S): (S, B, in) or (*stack, B, in) -> (*stack, B, out)."""
 
     def __init__(self, stack: tuple[int, ...], in_dim: int, out_dim: int):
         super().__init__()
@@ -79,7 +79,7 @@ class StackedLinear(nn.Module):
 
 
 class MLP(nn.Module):
-    """Networks side by side with two hidden ReLU layers: (B, in) -> (*stack, B, out)."""
+    """Networks side by side with two hidden ReLU layers: (S, B, in) -> (*stack, B, out)."""
 
     def __init__(self, stack: tuple[int, ...], in_dim: int, hidden_dim: int, out_dim: int):
         super().__init__()
@@ -115,20 +115,20 @@ class Critic(MLP):
 @torch.no_grad()
 def analytic_dropout_variance(critic: Critic, obs: Tensor, action: Tensor, p: float) -> Tensor:
     """Var[Q1], Var[Q2] under dropout without sampling: obs (B, D), action (B, A) -> (2, B), or
-    action (B, N, A) -> (2, B, N). Under the first mask the second layer's outputs z are nearly
-    normal, so the moments of relu(z) have a closed form (derived in docs/walkthrough.md)."""
+    action (B, N, A) -> (2, B, N). Under the first mask the second layer's outputs Z are nearly
+    normal, so the moments of relu(Z) have a closed form (derived in docs/walkthrough.md)."""
     first, second, last = critic.layers
     w2 = second.weight
     w3 = last.weight.mT
     mask_variance = p / (1 - p)  # variance of one element of a mask (its mean is 1)
     h1 = F.relu(first(concat(obs, action)))
-    z = second(h1)  # mean of the second layer's output
+    z = second(h1)  # mean of Z, whose deviation is std
     std = (mask_variance * h1.square() @ w2.square()).sqrt().clamp(min=1e-12)
     t = (z / std).clamp(-8, 8)  # changes nothing in float32, but avoids slow denormal numbers
-    cdf = torch.special.ndtr(t)  # P(z > 0)
+    cdf = torch.special.ndtr(t)  # P(Z > 0)
     pdf = torch.exp(-0.5 * t.square()) / (2 * torch.pi) ** 0.5
-    mean = z * cdf + std * pdf  # E[relu(z)]
-    mean_square = z * mean + std.square() * cdf  # E[relu(z)^2]
+    mean = z * cdf + std * pdf  # E[relu(Z)]
+    mean_square = z * mean + std.square() * cdf  # E[relu(Z)^2]
     # First mask, linear part: a first-layer unit moves all second-layer units together.
     shared = mask_variance * (h1 * ((w3 * cdf) @ w2.mT)).square().sum(-1)
     # Second mask, and the rest of the first: independent for each second-layer unit.
@@ -159,7 +159,7 @@ class Agent(nn.Module):
         }
 
     def minimize(self, loss: Tensor, name: str) -> None:
-        """One optimizer step. Seeds share no parameters, so the sum of their losses will do."""
+        """One step for `name` alone. Seeds share no parameters, so their losses are summed."""
         optimizer = self.optimizers[name]
         optimizer.zero_grad()
         loss.sum().backward(inputs=optimizer.param_groups[0]["params"])

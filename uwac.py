@@ -9,10 +9,10 @@ dropout, and losses weighted by beta / Var[Q]. `update` names the lines of Algor
 
 Shapes. B: batch, N: candidate actions, M: action samples for the MMD, D: observation, A: action,
 H: hidden units, T: dropout passes. Twin critics lead with a 2. S seeds are trained at once: tensors
-also have a dimension S before B, which comments and docstrings leave out.
+also have a dimension S, first or right after the 2, which comments mostly leave out.
 
 Sources of defaults, in brackets: paper (with its section), ml-uwac (its authors' code), BEAR (the
-code of BEAR's author, on which ml-uwac builds), CORL.
+code of BEAR's author, on which ml-uwac builds), CORL, D4RL.
 """
 
 import copy
@@ -69,8 +69,8 @@ class Args:
     matmul_precision: Literal["highest", "high", "medium"] = "high"  # see docs/usage.md
     cuda_graph: bool = False  # launch an update as one CUDA graph (pip install tensordict)
     # UWAC
-    beta: PositiveFloat = 1.6  # weight beta / Var[Q], see --weighting (paper, 5.5: 0.8, 1.6, 2.5)
-    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1  # rate in the critics' hidden layers
+    beta: PositiveFloat = 1.6  # weight beta / (Var[Q1] + Var[Q2]) (paper, 5.5: 0.8, 1.6, 2.5)
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1  # rate in critics' hidden layers (ml-uwac)
     variance: Literal["mc", "analytic"] = "mc"  # Var[Q] by sampling (Algorithm 1) or in closed form
     passes: Annotated[int, Field(ge=2)] = 100  # dropout passes of "mc", T (paper, Algorithm 1)
     # weight of a sample: beta / Var[Q], beta / std[Q], exp(-beta * Var[Q]), or 1
@@ -115,7 +115,7 @@ class Args:
 
 
 class StackedLinear(nn.Module):
-    """Linear layers side by side: (*stack, B, in), or one input for all -> (*stack, B, out)."""
+    """Linear maps, stack (S,) or (2, S): (S, B, in) or (*stack, B, in) -> (*stack, B, out)."""
 
     def __init__(self, stack: tuple[int, ...], in_dim: int, out_dim: int):
         super().__init__()
@@ -128,7 +128,7 @@ class StackedLinear(nn.Module):
 
 
 class MLP(nn.Module):
-    """Networks side by side with two hidden ReLU layers: (B, in) -> (*stack, B, out)."""
+    """Networks side by side with two hidden ReLU layers: (S, B, in) -> (*stack, B, out)."""
 
     def __init__(self, stack: tuple[int, ...], in_dim: int, hidden_dim: int, out_dim: int):
         super().__init__()
@@ -296,20 +296,20 @@ def mc_dropout_variance(critic: Critic, obs: Tensor, action: Tensor, p: float, T
 @torch.no_grad()
 def analytic_dropout_variance(critic: Critic, obs: Tensor, action: Tensor, p: float) -> Tensor:
     """Var[Q1], Var[Q2] under dropout without sampling: obs (B, D), action (B, A) -> (2, B), or
-    action (B, N, A) -> (2, B, N). Under the first mask the second layer's outputs z are nearly
-    normal, so the moments of relu(z) have a closed form (derived in docs/walkthrough.md)."""
+    action (B, N, A) -> (2, B, N). Under the first mask the second layer's outputs Z are nearly
+    normal, so the moments of relu(Z) have a closed form (derived in docs/walkthrough.md)."""
     first, second, last = critic.layers
     w2 = second.weight
     w3 = last.weight.mT
     mask_variance = p / (1 - p)  # variance of one element of a mask (its mean is 1)
     h1 = F.relu(first(concat(obs, action)))
-    z = second(h1)  # mean of the second layer's output
+    z = second(h1)  # mean of Z, whose deviation is std
     std = (mask_variance * h1.square() @ w2.square()).sqrt().clamp(min=1e-12)
     t = (z / std).clamp(-8, 8)  # changes nothing in float32, but avoids slow denormal numbers
-    cdf = torch.special.ndtr(t)  # P(z > 0)
+    cdf = torch.special.ndtr(t)  # P(Z > 0)
     pdf = torch.exp(-0.5 * t.square()) / (2 * torch.pi) ** 0.5
-    mean = z * cdf + std * pdf  # E[relu(z)]
-    mean_square = z * mean + std.square() * cdf  # E[relu(z)^2]
+    mean = z * cdf + std * pdf  # E[relu(Z)]
+    mean_square = z * mean + std.square() * cdf  # E[relu(Z)^2]
     # First mask, linear part: a first-layer unit moves all second-layer units together.
     shared = mask_variance * (h1 * ((w3 * cdf) @ w2.mT)).square().sum(-1)
     # Second mask, and the rest of the first: independent for each second-layer unit.
@@ -338,7 +338,7 @@ def pick(candidates: Tensor, index: Tensor) -> Tensor:
 
 
 class Agent(nn.Module):
-    """The networks of Algorithm 1 and their optimizers."""
+    """All S agents: the networks of Algorithm 1 and their optimizers."""
 
     algorithm = "uwac"
     args_type = Args
@@ -363,7 +363,7 @@ class Agent(nn.Module):
         }
 
     def minimize(self, loss: Tensor, name: str) -> None:
-        """One optimizer step. Seeds share no parameters, so the sum of their losses will do."""
+        """One step for `name` alone. Seeds share no parameters, so their losses are summed."""
         optimizer = self.optimizers[name]
         optimizer.zero_grad()
         loss.sum().backward(inputs=optimizer.param_groups[0]["params"])
@@ -470,7 +470,7 @@ def update(agent: Agent, data: list[Tensor], step: int | Tensor) -> dict[str, Te
 
 
 def evaluate(agent: Agent, envs: gym.vector.VectorEnv, seed: list[int], num: int) -> np.ndarray:
-    """Returns of one episode per environment, (S, episodes), playing the best of `num` samples."""
+    """One episode per environment, playing the best of `num` samples: returns, (S, episodes)."""
     seed = np.random.SeedSequence(seed).generate_state(1).item()
     S = agent.args.num_seeds
     returns = np.zeros(envs.num_envs)
@@ -555,7 +555,7 @@ def main(args: Args, dataset: dict | None = None, agent_type=Agent, update=updat
     args = args.resolved()
     agent, saved = load_checkpoint(args.resume, agent_type) if args.resume else (None, None)
     torch.set_float32_matmul_precision(args.matmul_precision)
-    torch.empty(8_000_000)  # once 32 MB are freed, glibc reuses blocks of that size: 7% faster
+    torch.empty(8_000_000)  # freed at once: glibc then reuses blocks up to 32 MB, 7% faster
     torch.manual_seed(args.seed)
     num_envs = args.num_seeds * args.eval_episodes
     with closing(gym.vector.SyncVectorEnv([lambda: d4rl.make(args.env_id)] * num_envs)) as envs:
@@ -627,7 +627,7 @@ def train(run: Path, agent: Agent, data: list[Tensor], envs, result: dict, updat
         for step in bar:
             metrics = launch(step)
             evaluating = step % args.eval_every == 0 or step == args.total_steps
-            if not evaluating and step % args.log_every != 0 and step != 100:  # 100: early
+            if not evaluating and step % args.log_every != 0 and step != 100:  # an early line
                 continue
 
             metrics = {name: value.numpy(force=True) for name, value in metrics.items()}  # (S,)
