@@ -55,13 +55,3 @@ def test_what_is_compared(tmp_path, monkeypatch):
     assert uniform.min() < -0.9 and uniform.max() > 0.9
     with pytest.raises(ValueError, match="exists: choose another --folder"):
         variance.main(args)
-
-
-def test_masks_of_each_row_are_independent_and_right():
-    """Rows that are alike have variances of their own, whose mean is that of one mask."""
-    critic = uwac.Critic(1, 3, 2)
-    obs, action = torch.rand(1, 1, 3).expand(1, 400, 3), torch.rand(1, 1, 2).expand(1, 400, 2)
-    own = variance.row_masks_variance(critic, obs, action, 0.3, 30)
-    one = uwac.mc_dropout_variance(critic, obs[:, :1], action[:, :1], 0.3, 5_000)
-    assert len(own[0, 0].unique()) == 400
-    torch.testing.assert_close(own.mean(2), one[..., 0], rtol=0.1, atol=0)
