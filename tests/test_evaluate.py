@@ -1,16 +1,20 @@
-"""benchmark/evaluate.py on runs."""
+"""benchmark/evaluate.py and report.py on runs; bc.py."""
 
+import csv
 import json
 from pathlib import Path
 
+import bc
 import ensembles
 import evaluate
 import numpy as np
 import pytest
+import report
 import torch
 from conftest import Point, command_line, short, zeroed
 
 import bear
+import d4rl
 import uwac
 
 pytestmark = pytest.mark.usefixtures("points")
@@ -113,3 +117,48 @@ def test_a_later_call_adds_to_what_is_there(monkeypatch, refused):
     assert (others, last["policy"]) == (json.loads(before), "best")
     monkeypatch.setattr(uwac, "evaluate", lambda *args: np.array([[np.nan]]))
     assert "error: run: a return in Point-v0 is not finite" in refused("run", evaluate)
+
+
+def test_a_report_of_a_run(monkeypatch):
+    """Its Q targets, and pictures of them and of a policy."""
+    result = uwac.main(short(uwac))
+    assert command_line(evaluate, "run --episodes 2 --policies vae", monkeypatch) == 0
+    assert command_line(report, "run --metrics target_q weight", monkeypatch) == 0
+    with open("runs/report/runs.csv") as file:
+        (row,) = csv.DictReader(file)
+    assert row["method"].startswith("UWAC, passes 2, batch size 8, ")
+    assert float(row["Q target"]) == result["history"][-1]["target_q"][0]
+    pictures = {file.name for file in Path("runs/report").glob("*.png")}
+    assert pictures == {"01-Point-v0-target_q-weight.png", "01-Point-v0-policies.png"}
+
+
+def test_a_clone_of_the_data(monkeypatch):
+    """Seeds that begin alike draw mini-batches of their own, and learn the data's action of 0.6."""
+    data = d4rl.read(d4rl.download("door-demo"))
+    score = d4rl.normalized_score("door-demo", data["rewards"].reshape(25, 200).sum(1).mean())
+    data["actions"] = np.full_like(data["actions"], 0.6)
+    monkeypatch.setattr(d4rl, "read", lambda path: data)
+    played, agent_of = [], uwac.Agent
+
+    def alike(*args):
+        agent = agent_of(*args)
+        for parameter in agent.actor.parameters():
+            parameter.data[1] = parameter.data[0]
+        return agent
+
+    def evaluation(agent, envs, seed, num):
+        played.append(agent.act(data["observations"][None, :9].repeat(2, 0), num))
+        return np.array([[d4rl.TASKS["door"][2]], [d4rl.TASKS["door"][3]]])
+
+    monkeypatch.setattr(uwac, "Agent", alike)
+    monkeypatch.setattr(uwac, "evaluate", evaluation)
+    bc.main(bc.Args("door-demo", num_seeds=2, total_steps=400, eval_every=250, eval_episodes=1))
+    result = json.loads(Path("runs/bc/door-demo.json").read_text())
+    assert result["data_score"] == pytest.approx(score)
+    assert result["history"][1] == {"step": 400, "scores": [[0], [100]]}
+    errors = np.abs(np.array(played) - 0.6).mean((2, 3))  # (evaluations, S)
+    assert (errors[1] < errors[0]).all() and errors[1].max() < 0.02
+    assert errors[0, 0] != errors[0, 1]
+    with pytest.raises(ValueError, match=r"runs/bc/door-demo.json exists: move it away"):
+        bc.main(bc.Args("door-demo", total_steps=1))
+    assert json.loads(Path("runs/bc/door-demo.json").read_text()) == result

@@ -1,7 +1,5 @@
-"""The README's quick start; what is wrong with the input of a program, in one line."""
+"""What is wrong with the input of a program is said in one line."""
 
-import csv
-import json
 import shutil
 from pathlib import Path
 
@@ -20,7 +18,6 @@ from lib.files import commit
 
 import bear
 import d4rl
-import uwac
 
 DEMO = Path(d4rl.__file__).with_name("door-demo.hdf5")
 CASES = [
@@ -90,25 +87,6 @@ def test_bad_input(points, refused, monkeypatch, capsys):
         said = capsys.readouterr().err.replace("│", "")
         assert message in " ".join(said.split())
         assert {path: path.lstat().st_size for path in Path().rglob("*")} == before
-
-
-def test_quick_start(tmp_path, monkeypatch):
-    """The README's commands, shorter: both methods with their Q targets, and a picture."""
-    monkeypatch.chdir(tmp_path)
-    steps = "--warmup-steps 2 --total-steps 6 --eval-every 3 --eval-candidates 2 --batch-size 8"
-    line = f"--env-id door-demo {steps} --eval-episodes 1 --run-dir"
-    assert command_line(bear, f"{line} runs/bear", monkeypatch) == 0
-    assert command_line(uwac, f"{line} runs/uwac --spectral-norm False", monkeypatch) == 0
-    line = "runs/bear runs/uwac --metrics target_q weight"
-    assert command_line(report, line, monkeypatch) == 0
-    with open("runs/report/runs.csv") as file:
-        found = {row["method"]: float(row["Q target"]) for row in csv.DictReader(file)}
-    expected = {"BEAR, batch size 8": "bear", "UWAC without SN, batch size 8": "uwac"}
-    for method, name in expected.items():
-        result = json.loads(Path(f"runs/{name}/result.json").read_text())
-        expected[method] = result["history"][-1]["target_q"][0]
-    assert found == expected
-    assert Path("runs/report/01-door-demo-target_q-weight.png").exists()
 
 
 def test_commit_of_a_folder_whose_name_a_shell_would_run(tmp_path):
