@@ -99,24 +99,24 @@ def test_a_later_call_adds_to_what_is_there(monkeypatch, refused):
     assert found == [("sample", 2, 6), ("vae", 2, 6), ("mean", 2, 6), ("mean", 1, 6)]
     assert records().items() >= first.items()
 
-    writes, write = [], Path.write_bytes
-
-    def full(path, content):
-        writes.append(path)
-        if len(writes) == 1:
-            return write(path, content)
-        write(path, content[:9])
-        raise OSError("No space left on device")
-
-    monkeypatch.setattr(Path, "write_bytes", full)
+    returns = iter([np.ones((2, 2)), np.full((2, 2), np.nan)])
+    monkeypatch.setattr(uwac, "evaluate", lambda *args: next(returns, np.zeros((2, 2))))
     closed.clear()
     words = "run --episodes 2 --policies best sample --candidates 2"
-    assert "error: No space left" in refused(words, evaluate)
+    assert "error: run: a return in Point-v0 is not finite" in refused(words, evaluate)
     assert len(closed) == 4
     *others, last = json.loads(Path("run/evaluation.json").read_text())
     assert (others, last["policy"]) == (json.loads(before), "best")
-    monkeypatch.setattr(uwac, "evaluate", lambda *args: np.array([[np.nan]]))
-    assert "error: run: a return in Point-v0 is not finite" in refused("run", evaluate)
+
+    def full(path, content):
+        write(path, content[:9])
+        raise OSError("No space left on device")
+
+    write = Path.write_bytes
+    monkeypatch.setattr(Path, "write_bytes", full)
+    before = Path("run/evaluation.json").read_bytes()
+    assert "error: No space left" in refused(words, evaluate)
+    assert Path("run/evaluation.json").read_bytes() == before
 
 
 def test_a_report_of_a_run(monkeypatch):
