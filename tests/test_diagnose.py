@@ -81,12 +81,6 @@ def test_states_are_drawn_from_all_of_the_data(points, monkeypatch):
     torch.testing.assert_close(action, halves, atol=1e-3, rtol=0)
 
 
-def test_area_under_the_roc_curve():
-    """Of pairs; a tie counts half."""
-    known, other = torch.tensor([[1.0, 2, 3]]), torch.tensor([[2.0, 3, 9]])
-    assert diagnose.auroc(known, other).tolist() == [pytest.approx(7 / 9)]
-
-
 def test_distance_to_the_nearest_row_but_the_own(monkeypatch):
     """In standard deviations, across pieces of the data; a dimension that never changes is 0."""
     monkeypatch.setattr(diagnose, "AT_ONCE", 2)

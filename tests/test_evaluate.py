@@ -1,16 +1,20 @@
-"""benchmark/evaluate.py on runs."""
+"""benchmark/evaluate.py and report.py on runs; bc.py."""
 
+import csv
 import json
 from pathlib import Path
 
+import bc
 import ensembles
 import evaluate
 import numpy as np
 import pytest
+import report
 import torch
 from conftest import Point, command_line, short, zeroed
 
 import bear
+import d4rl
 import uwac
 
 pytestmark = pytest.mark.usefixtures("points")
@@ -46,29 +50,21 @@ def test_the_last_evaluation_again(script, monkeypatch, capsys):
 
 
 def test_policies_of_known_networks(monkeypatch):
-    """The actor's mean is 0.5 with a std of exp(-2), the VAE's action 50, all before the tanh; Q1
-    is the sum of the actions and 10. In pieces of 7 states as at once."""
+    """The actor's mean is 0.5 with a std of exp(-2), the VAE's action 50, all before the tanh. In
+    pieces of 7 states as at once."""
     monkeypatch.setattr(evaluate, "AT_ONCE", 7)
     agent = uwac.Agent(short(uwac, num_seeds=2), 3, 2)
-    zeroed(agent.actor, agent.vae.decoder, agent.critic)
+    zeroed(agent.actor, agent.vae.decoder)
     with torch.no_grad():
         agent.actor.layers[2].bias[:] = torch.tensor([0.5, 0.5, -2, -2])
         agent.vae.decoder.layers[2].bias.fill_(50)
-        agent.critic.layers[0].weight[..., 3:, :1] = 1
-        agent.critic.layers[0].bias.fill_(10)  # above 0 for every action
-        agent.critic.layers[1].weight[..., :1, :1] = 1
-        agent.critic.layers[2].weight[..., :1, :] = 1
     obs = np.zeros((2, 40, 3))
-    numbers = {"mean": 1, "vae": 1, "sample": 1, "best": 50}
-    actions = {name: evaluate.act(agent, name, obs, num) for name, num in numbers.items()}
-    assert actions["mean"] == pytest.approx(np.full((2, 40, 2), np.tanh(0.5)))
-    assert (actions["vae"] == 1).all()
-    samples = np.arctanh(actions["sample"])
+    mean, vae, sample = (evaluate.act(agent, who, obs, 1) for who in ("mean", "vae", "sample"))
+    assert mean == pytest.approx(np.full((2, 40, 2), np.tanh(0.5)))
+    assert (vae == 1).all()
+    samples = np.arctanh(sample)
     assert (samples.mean(), samples.std()) == pytest.approx((0.5, np.exp(-2)), rel=0.2)
-    found = actions["best"].sum(-1)
-    candidates = agent.actor.sample(torch.zeros(2, 40, 3), 50).tanh().sum(-1)
-    assert found.mean() == pytest.approx(candidates.amax(2).mean().item(), rel=0.01)
-    assert len(np.unique(found)) == 80  # no piece twice
+    assert len(np.unique(samples)) == 160  # no piece twice
 
 
 def test_a_film_without_moviepy_leaves_no_folder(monkeypatch):
@@ -95,21 +91,70 @@ def test_a_later_call_adds_to_what_is_there(monkeypatch, refused):
     assert found == [("sample", 2, 6), ("vae", 2, 6), ("mean", 2, 6), ("mean", 1, 6)]
     assert records().items() >= first.items()
 
-    writes, write = [], Path.write_bytes
-
-    def full(path, content):
-        writes.append(path)
-        if len(writes) == 1:
-            return write(path, content)
-        write(path, content[:9])
-        raise OSError("No space left on device")
-
-    monkeypatch.setattr(Path, "write_bytes", full)
+    returns = iter([np.ones((2, 2)), np.full((2, 2), np.nan)])
+    monkeypatch.setattr(uwac, "evaluate", lambda *args: next(returns, np.zeros((2, 2))))
     closed.clear()
     words = "run --episodes 2 --policies best sample --candidates 2"
-    assert "error: No space left" in refused(words, evaluate)
+    assert "error: run: a return in Point-v0 is not finite" in refused(words, evaluate)
     assert len(closed) == 4
     *others, last = json.loads(Path("run/evaluation.json").read_text())
     assert (others, last["policy"]) == (json.loads(before), "best")
-    monkeypatch.setattr(uwac, "evaluate", lambda *args: np.array([[np.nan]]))
-    assert "error: run: a return in Point-v0 is not finite" in refused("run", evaluate)
+
+    def full(path, content):
+        write(path, content[:9])
+        raise OSError("No space left on device")
+
+    write = Path.write_bytes
+    monkeypatch.setattr(Path, "write_bytes", full)
+    before = Path("run/evaluation.json").read_bytes()
+    assert "error: No space left" in refused(words, evaluate)
+    assert Path("run/evaluation.json").read_bytes() == before
+
+
+def test_a_report_of_a_run(monkeypatch):
+    result = uwac.main(short(uwac))
+    assert command_line(evaluate, "run --episodes 2 --policies vae", monkeypatch) == 0
+    assert command_line(report, "run --metrics target_q weight --latex", monkeypatch) == 0
+    with open("runs/report/runs.csv") as file:
+        (row,) = csv.DictReader(file)
+    assert row["method"].startswith("UWAC, passes 2, batch size 8, ")
+    assert float(row["Q target"]) == result["history"][-1]["target_q"][0]
+    found = sorted(file.name for file in Path("runs/report").iterdir())
+    pictures = "01-Point-v0-policies", "01-Point-v0-target_q-weight"
+    files = [f"{name}.{end}" for name in pictures for end in ("pdf", "png")]
+    files += ["policies.csv", "policies.tex", "report.md", "runs.csv", "runs.tex"]
+    assert found == [*files, "written_by_report.json"]
+    text = Path("runs/report/runs.tex").read_text()
+    assert text.startswith("\\begin{tabular}") and row["method"] in text
+
+
+def test_a_clone_of_the_data(monkeypatch):
+    """Seeds that begin alike draw mini-batches of their own, and learn the data's action of 0.6."""
+    data = d4rl.read(d4rl.download("door-demo"))
+    score = d4rl.normalized_score("door-demo", data["rewards"].reshape(25, 200).sum(1).mean())
+    data["actions"] = np.full_like(data["actions"], 0.6)
+    monkeypatch.setattr(d4rl, "read", lambda path: data)
+    played, agent_of = [], uwac.Agent
+
+    def alike(*args):
+        agent = agent_of(*args)
+        for parameter in agent.actor.parameters():
+            parameter.data[1] = parameter.data[0]
+        return agent
+
+    def evaluation(agent, envs, seed, num):
+        played.append(agent.act(data["observations"][None, :9].repeat(2, 0), num))
+        return np.array([[d4rl.TASKS["door"][2]], [d4rl.TASKS["door"][3]]])
+
+    monkeypatch.setattr(uwac, "Agent", alike)
+    monkeypatch.setattr(uwac, "evaluate", evaluation)
+    bc.main(bc.Args("door-demo", num_seeds=2, total_steps=400, eval_every=250, eval_episodes=1))
+    result = json.loads(Path("runs/bc/door-demo.json").read_text())
+    assert result["data_score"] == pytest.approx(score)
+    assert result["history"][1] == {"step": 400, "scores": [[0], [100]]}
+    errors = np.abs(np.array(played) - 0.6).mean((2, 3))  # (evaluations, S)
+    assert (errors[1] < errors[0]).all() and errors[1].max() < 0.02
+    assert errors[0, 0] != errors[0, 1]
+    with pytest.raises(ValueError, match=r"runs/bc/door-demo.json exists: move it away"):
+        bc.main(bc.Args("door-demo", total_steps=1))
+    assert json.loads(Path("runs/bc/door-demo.json").read_text()) == result

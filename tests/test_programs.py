@@ -1,6 +1,5 @@
-"""The README's quick start; what is wrong with the input of a program, in one line."""
+"""What is wrong with the input of a program, in one line; what variance.py compares."""
 
-import csv
 import json
 import shutil
 from pathlib import Path
@@ -10,6 +9,7 @@ import ensembles
 import evaluate
 import gymnasium as gym
 import make_dataset
+import pytest
 import report
 import run
 import speed
@@ -27,7 +27,6 @@ CASES = [
     (diagnose, "", "name the folders of one run or more"),
     (diagnose, "arrays", "arrays: learned from arrays from Python, which is no file here"),
     (diagnose, "altered", "altered: points.hdf5 is not the data that it learned from"),
-    (ensembles, "--resume run", "it is a run of bear"),
     (evaluate, "nothing", "nothing: not a run's folder"),
     (evaluate, "unfinished", "unfinished: was not evaluated yet"),
     (evaluate, "damaged", "damaged/evaluation.json: damaged, move it away"),
@@ -51,6 +50,7 @@ CASES = [
     (run, "--num-seeds 2", "--num-seeds trains seeds 0, 1, ... in one run"),
     (run, "--tasks Point-v0", "Point-v0: no data of it here"),
     (speed, "--threads 1 --folder=~/damaged", "damaged/speed.json: damaged, move it away"),
+    (variance, "--folder=~/damaged", "damaged/variance.json exists: choose another --folder"),
 ]
 BOXES = [  # of the parser
     (ensembles, "--ensemble-size 1", "ensemble_size Input should be greater than or equal to 2"),
@@ -72,8 +72,8 @@ def test_bad_input(points, refused, monkeypatch, capsys):
     torch.save(checkpoint | {"history": []}, "unfinished/checkpoint.pt")
     altered = {"path": "points.hdf5", "sha256": "another"}
     torch.save(checkpoint | {"data": altered}, "altered/checkpoint.pt")
-    for file in ("damaged/evaluation.json", "damaged/speed.json", "checkpoint.pt"):
-        Path(file).write_text("[{")
+    for file in ("evaluation.json", "speed.json", "variance.json", "../checkpoint.pt"):
+        Path("damaged", file).write_text("[{")
     Path("other/evaluation.json").write_text('{"candidates": {}}')  # an earlier version's
     Path("training/walker2d-0").mkdir(parents=True)
     Path("checkpoint.pt").rename("training/walker2d-0/checkpoint.pt")
@@ -92,26 +92,43 @@ def test_bad_input(points, refused, monkeypatch, capsys):
         assert {path: path.lstat().st_size for path in Path().rglob("*")} == before
 
 
-def test_quick_start(tmp_path, monkeypatch):
-    """The README's commands, shorter: both methods with their Q targets, and a picture."""
-    monkeypatch.chdir(tmp_path)
-    steps = "--warmup-steps 2 --total-steps 6 --eval-every 3 --eval-candidates 2 --batch-size 8"
-    line = f"--env-id door-demo {steps} --eval-episodes 1 --run-dir"
-    assert command_line(bear, f"{line} runs/bear", monkeypatch) == 0
-    assert command_line(uwac, f"{line} runs/uwac --spectral-norm False", monkeypatch) == 0
-    line = "runs/bear runs/uwac --metrics target_q weight"
-    assert command_line(report, line, monkeypatch) == 0
-    with open("runs/report/runs.csv") as file:
-        found = {row["method"]: float(row["Q target"]) for row in csv.DictReader(file)}
-    expected = {"BEAR, batch size 8": "bear", "UWAC without SN, batch size 8": "uwac"}
-    for method, name in expected.items():
-        result = json.loads(Path(f"runs/{name}/result.json").read_text())
-        expected[method] = result["history"][-1]["target_q"][0]
-    assert found == expected
-    assert Path("runs/report/01-door-demo-target_q-weight.png").exists()
-
-
 def test_commit_of_a_folder_whose_name_a_shell_would_run(tmp_path):
     folder = tmp_path / "o'brien; touch RAN; #"
     folder.mkdir()
     assert commit(folder) == "" and not Path("RAN").exists()
+
+
+def test_what_variance_compares(tmp_path, monkeypatch):
+    """Critics with the norm and without, each trained with its rate, at the data's actions and at
+    uniform ones, by estimates that are 0.5 and 0.1 off."""
+    few = {"total_steps": 3, "batch_size": 4, "states": 7, "repetitions": 3, "rates": (0.2, 0.5)}
+    args = variance.Args(passes=(2, 5), reference_passes=50, folder=tmp_path, **few)
+    trained, seen = [], []
+    update = uwac.update
+    record = lambda agent, *given: trained.append(agent.args) or update(agent, *given)
+    monkeypatch.setattr(uwac, "update", record)
+
+    def estimate(critic, obs, action, p, T, factor):
+        seen.append((critic.spectral_norm, p, action))
+        truth = 1 + action.sum(-1).square().expand(2, 1, 7)
+        return truth * (1 if T == 50 else factor)
+
+    monkeypatch.setattr(uwac, "mc_dropout_variance", lambda *given: estimate(*given, 1.5))
+    monkeypatch.setattr(variance, "row_masks_variance", lambda *given: estimate(*given, 0.9))
+    variance.main(args)
+    settings = [(rate, norm) for rate in (0.2, 0.5) for norm in (True, False)]
+    found = [(one.dropout, one.spectral_norm, one.batch_size, one.variance) for one in trained]
+    assert found == [(*setting, 4, "analytic") for setting in settings for _ in range(3)]
+    rows = json.loads((tmp_path / "variance.json").read_text())
+    found = [(row["rate"], row["spectral_norm"], row["actions"]) for row in rows[::5]]
+    assert found == [(*setting, actions) for setting in settings for actions in ("data", "random")]
+    kinds = [(name, T) for T in (2, 5) for name in ("one mask", "per-sample masks")]
+    assert [(row["estimate"], row["passes"]) for row in rows[:5]] == [("analytic", 0), *kinds]
+    errors = {"one mask": pytest.approx(0.5), "per-sample masks": pytest.approx(0.1)}
+    assert all(row["rmse"] == errors.get(row["estimate"], row["rmse"]) for row in rows)
+
+    data = torch.as_tensor(d4rl.read(d4rl.download("door-demo"))["actions"]).clamp(-1, 1)
+    known, uniform = seen[0][-1], seen[13][-1]  # 13 estimates of each kind of actions
+    assert seen[0][:2] == seen[13][:2] == (True, 0.2)
+    assert all((data - action).abs().sum(1).min() < 1e-5 for action in known[0])
+    assert uniform.min() < -0.9 and uniform.max() > 0.9

@@ -267,17 +267,6 @@ def test_a_program_replaces_its_own_files_alone(tmp_path):
     assert found() == others | {"new.csv": "new", "written_by_report.json": ANY}
 
 
-def test_what_a_report_leaves(tmp_path):
-    args = save(tmp_path, result())
-    args.latex = True
-    report.main(args)
-    expected = {"runs.csv", "runs.tex", "beside.csv", "beside.tex"}
-    expected |= {"report.md", "written_by_report.json"}
-    assert {file.name for file in args.folder.iterdir()} == expected
-    text = (args.folder / "runs.tex").read_text()
-    assert text.startswith("\\begin{tabular}") and " BEAR " in text and "20" in text
-
-
 def test_a_figure_has_panels_of_what_was_measured(tmp_path, drawn, capsys):
     bear, again = result(), result(seed=1)
     for row in bear["history"] + again["history"]:
