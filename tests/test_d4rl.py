@@ -168,6 +168,14 @@ def test_a_walkers_actions_are_clipped_and_it_can_be_copied(task):
         np.testing.assert_equal(step, steps[0])
 
 
+def test_a_renderer_that_is_not_there(monkeypatch):
+    monkeypatch.delitem(sys.modules, "d4rl.envs", raising=False)
+    monkeypatch.setitem(sys.modules, "mujoco", None)
+    monkeypatch.setenv("MUJOCO_GL", "none")
+    with pytest.raises(ImportError, match="^MuJoCo cannot be imported with MUJOCO_GL=none: "):
+        d4rl.make("door")
+
+
 @pytest.mark.parametrize("package", ["gymnasium-robotics", "mujoco"])
 def test_another_version_is_refused(package, monkeypatch):
     monkeypatch.delitem(sys.modules, "d4rl.envs", raising=False)
