@@ -45,8 +45,7 @@ def replay(arrays, metadata):
 
 
 def test_a_training_leaves_d4rls_five_kinds(tmp_path):
-    """The replay has all steps before the medium policy, medium-expert a half of it, and the
-    expert's set comes again from the policy that the training left."""
+    """Each replays; the expert's comes again from the policy that the training left."""
     make_dataset.main(Args(env="hopper", folder=tmp_path, seed=5, steps=301, **SMALL))
     assert torch.get_float32_matmul_precision() == "highest"  # of the roll-outs, as by --policy
     actions, about = {}, {}
@@ -215,7 +214,7 @@ def test_minari(tmp_path, monkeypatch, refused):
 
 
 def release(task, path, length):
-    """A pickle as the DAPG release's, of episodes of random actions, and their steps."""
+    """Writes a pickle as the DAPG release's, of random actions; returns their steps."""
     env = d4rl.make(task).unwrapped
     rng = np.random.default_rng(0)
     demonstrations, rows = [], []
