@@ -32,16 +32,16 @@ def read(path):
 
 def replay(arrays, metadata):
     env = d4rl.make(task_of(metadata["environment"]))
-    ends = np.flatnonzero(arrays["terminals"] | arrays["timeouts"])
-    begin = 0
-    for i, end in enumerate(ends + 1):
-        obs, _ = env.reset(seed=int(metadata["seed"]) + i)
-        for step in range(begin, end):
-            np.testing.assert_array_equal(np.float32(obs), arrays["observations"][step])
-            obs, reward, terminal, _, _ = env.step(arrays["actions"][step])
-            assert np.float32(reward) == arrays["rewards"][step]
-            assert terminal == arrays["terminals"][step]
-        begin = end
+    seed = int(metadata["seed"])
+    ended = True
+    for expected, action, reward, terminal, timeout in zip(*arrays.values(), strict=True):
+        if ended:
+            obs, _ = env.reset(seed=seed)
+            seed += 1
+        np.testing.assert_array_equal(np.float32(obs), expected)
+        obs, *found, _, _ = env.step(action)
+        assert np.float32(found).tolist() == [reward, terminal]
+        ended = terminal or timeout
 
 
 def test_a_training_leaves_d4rls_five_kinds(tmp_path):
