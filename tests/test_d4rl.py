@@ -153,19 +153,24 @@ def test_a_walkers_step_is_that_of_d4rls_engine(task):
 @pytest.mark.parametrize("task", ["hopper", "walker2d", "halfcheetah"])
 def test_a_walkers_actions_are_clipped_and_it_can_be_copied(task):
     steps = []
-    settings = {"reset_noise_scale": 0.2}
-    env = gym.make(f"{task}-v0", **settings)
-    unit = d4rl.make(task, **settings)
+    env = d4rl.make(task, reset_noise_scale=0.2)
     start, _ = env.reset(seed=0)
     assert (start != gym.make(f"{task}-v0").reset(seed=0)[0]).any()
-    copies = [copy.deepcopy(env), copy.deepcopy(unit), pickle.loads(pickle.dumps(unit))]
-    for one in (env, env.unwrapped, *copies):
+    for one in (env, env.unwrapped, copy.deepcopy(env), pickle.loads(pickle.dumps(env))):
         for action in (1, 3):
             one.reset(seed=0)
             with warnings.catch_warnings(action="ignore"):  # of the action
                 steps.append(one.step(np.full(one.action_space.shape, action, np.float32)))
     for step in steps[1:]:
         np.testing.assert_equal(step, steps[0])
+
+
+def test_a_renderer_that_is_not_there(monkeypatch):
+    monkeypatch.delitem(sys.modules, "d4rl.envs", raising=False)
+    monkeypatch.setitem(sys.modules, "mujoco", None)
+    monkeypatch.setenv("MUJOCO_GL", "none")
+    with pytest.raises(ImportError, match="^MuJoCo cannot be imported with MUJOCO_GL=none: "):
+        d4rl.make("door")
 
 
 @pytest.mark.parametrize("package", ["gymnasium-robotics", "mujoco"])
@@ -193,6 +198,57 @@ def test_environments_that_cannot_be_used(monkeypatch):
         monkeypatch.setattr(Point, "action_space", space)
         with pytest.raises(ValueError, match="^Point-v0: (needs finite bounds|must have vectors)"):
             d4rl.make("Point-v0")
+
+
+def of_old_gym():
+    env = old_gym.wrappers.TransformObservation(old_gym.make("door-demo-v0"), np.negative)
+    return old_gym.wrappers.TransformReward(env, np.square)
+
+
+def test_old_gym_has_the_calls_of_an_offline_program():
+    """As CORL's programs make them. Numbers are Gymnasium's for the same seeds."""
+    plain = gym.make("door-demo-v0")
+    env = of_old_gym()
+    np.testing.assert_equal(d4rl.qlearning_dataset(env), d4rl.qlearning_dataset(plain))
+    np.testing.assert_equal(env.get_dataset(), plain.get_dataset())
+    env.seed(3)
+    env.action_space.seed(3)
+    plain.action_space.seed(3)
+    for seed in (3, None):  # the second episode goes on with the generator that the seed began
+        state, done = env.reset(), False
+        obs, _ = plain.reset(seed=seed)
+        np.testing.assert_array_equal(state, -obs)
+        while not done:
+            state, reward, done, info = env.step(env.action_space.sample())
+            obs, expected, _, truncated, _ = plain.step(plain.action_space.sample())
+            np.testing.assert_array_equal(state, -obs)
+            assert (reward, done) == (np.square(expected), truncated)
+        assert info["TimeLimit.truncated"] is True
+    np.testing.assert_array_equal(env.reset(seed=3), -plain.reset(seed=3)[0])
+    assert env.get_normalized_score(7.0) == plain.get_normalized_score(7.0)
+
+
+def test_old_gym_says_how_an_episode_ended():
+    env = old_gym.make("hopper-medium-v2")
+    env.reset(seed=0)
+    done = False
+    while not done:
+        *_, done, info = env.step(env.action_space.high)
+    assert "TimeLimit.truncated" not in info
+    bare = old_gym.make("door-demo-v0").unwrapped
+    bare.reset(seed=0)
+    for _ in range(201):
+        _, _, done, _ = bare.step(bare.action_space.low)
+    assert not done and bare._max_episode_steps == 200
+
+
+def test_old_gym_finds_attributes_through_wrappers():
+    env = of_old_gym()
+    assert env.door_body_id == env.unwrapped.door_body_id
+    assert isinstance(env, old_gym.Env) and not hasattr(env, "no_such_thing")
+    for twin in (copy.deepcopy(env), pickle.loads(pickle.dumps(env))):
+        ours, theirs = ([one.reset(seed=0), one.step(np.ones(28))] for one in (env, twin))
+        np.testing.assert_equal(theirs, ours)
 
 
 def test_d4rl_in_a_python_of_its_own(tmp_path):

@@ -32,21 +32,20 @@ def read(path):
 
 def replay(arrays, metadata):
     env = d4rl.make(task_of(metadata["environment"]))
-    ends = np.flatnonzero(arrays["terminals"] | arrays["timeouts"])
-    begin = 0
-    for i, end in enumerate(ends + 1):
-        obs, _ = env.reset(seed=int(metadata["seed"]) + i)
-        for step in range(begin, end):
-            np.testing.assert_array_equal(np.float32(obs), arrays["observations"][step])
-            obs, reward, terminal, _, _ = env.step(arrays["actions"][step])
-            assert np.float32(reward) == arrays["rewards"][step]
-            assert terminal == arrays["terminals"][step]
-        begin = end
+    seed = int(metadata["seed"])
+    ended = True
+    for expected, action, reward, terminal, timeout in zip(*arrays.values(), strict=True):
+        if ended:
+            obs, _ = env.reset(seed=seed)
+            seed += 1
+        np.testing.assert_array_equal(np.float32(obs), expected)
+        obs, *found, _, _ = env.step(action)
+        assert np.float32(found).tolist() == [reward, terminal]
+        ended = terminal or timeout
 
 
 def test_a_training_leaves_d4rls_five_kinds(tmp_path):
-    """The replay has all steps before the medium policy, medium-expert a half of it, and the
-    expert's set comes again from the policy that the training left."""
+    """Each replays; the expert's comes again from the policy that the training left."""
     make_dataset.main(Args(env="hopper", folder=tmp_path, seed=5, steps=301, **SMALL))
     assert torch.get_float32_matmul_precision() == "highest"  # of the roll-outs, as by --policy
     actions, about = {}, {}
@@ -215,7 +214,7 @@ def test_minari(tmp_path, monkeypatch, refused):
 
 
 def release(task, path, length):
-    """A pickle as the DAPG release's, of episodes of random actions, and their steps."""
+    """Writes a pickle as the DAPG release's, of random actions; returns their steps."""
     env = d4rl.make(task).unwrapped
     rng = np.random.default_rng(0)
     demonstrations, rows = [], []
