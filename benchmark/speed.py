@@ -8,6 +8,7 @@ the time that its matmuls alone would take at the rate measured in the same roun
 random numbers. The machine should have nothing else to do. Shape letters as in uwac.py.
 """
 
+import contextlib
 import functools
 import resource
 import subprocess
@@ -172,16 +173,20 @@ def time_updates(seconds: float) -> tuple[float, float]:
 
 
 def d3rlpy_timer(args: Args):
-    """`time_updates` of d3rlpy's BEAR, in its virtual environment (it pins another gymnasium)."""
+    """`time_updates` of d3rlpy's BEAR, in a Python of its own (it pins another gymnasium)."""
     program = Path(__file__).with_name("d3rlpy_bear.py")
     sizes = TASKS["door-human"]
     command = [args.d3rlpy, program, args.threads, *sizes, int(args.cuda_graph)]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     process = subprocess.Popen([str(word) for word in command], **pipes)
 
-    def timer(seconds: float):
-        print(seconds, file=process.stdin, flush=True)
-        return map(float, process.stdout.readline().split())
+    def timer(seconds: float) -> list[float]:
+        with contextlib.suppress(BrokenPipeError):
+            print(seconds, file=process.stdin, flush=True)
+        numbers = process.stdout.readline().split()
+        if not numbers:
+            raise ValueError(f"--d3rlpy {args.d3rlpy}: d3rlpy does not run there")
+        return [float(number) for number in numbers]
 
     return timer
 

@@ -2,11 +2,14 @@
 
 import functools
 import math
+import os
+import subprocess
 
 import gpu
 import pytest
 import speed
 import torch
+from conftest import ROOT
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import bear
@@ -84,3 +87,17 @@ def test_a_graph_gives_the_eager_numbers(script, changes):
         found.append({name: value.clone() for name, value in metrics.items()})
     for name, value in found[0].items():
         torch.testing.assert_close(found[1][name], value, rtol=1e-4, atol=1e-6, msg=name)
+
+
+@pytest.mark.parametrize("code", [0, 1])
+def test_gpu_sh_fails_if_a_part_does_and_splits_no_path(code, tmp_path):
+    """With a program in place of Python, which writes its fourth and fifth arguments."""
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\necho "$4|$5" >> "{tmp_path}/log"\nexit {code}\n')
+    python.chmod(0o755)
+    settings = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "DATA": "/a b/c.hdf5", "SPEED": "0"}
+    command = ["bash", ROOT / "benchmark" / "gpu.sh", tmp_path / "runs"]
+    done = subprocess.run(command, env=os.environ | settings, check=False, capture_output=True)
+    assert done.returncode == code
+    last = (tmp_path / "log").read_text().splitlines()[-1]
+    assert last == "--dataset-path|/a b/c.hdf5"

@@ -1,5 +1,7 @@
 """benchmark/speed.py and variance.py: their own numbers."""
 
+from pathlib import Path
+
 import pytest
 import speed
 import torch
@@ -41,3 +43,9 @@ def test_errors_by_hand():
     found = variance.compare(truth * torch.tensor([1.5, 0.5, 1.0]), truth)
     assert found["mse"] == pytest.approx(0.5 / 3)
     assert variance.compare(1 / truth, truth)["log_correlation"] == pytest.approx(-1)
+
+
+def test_a_python_without_d3rlpy_is_named():
+    timer = speed.d3rlpy_timer(speed.Args(d3rlpy=Path("false")))
+    with pytest.raises(ValueError, match="--d3rlpy false: d3rlpy does not run there"):
+        timer(0.1)
