@@ -174,19 +174,23 @@ def spied(function, calls):
     return spy
 
 
-def test_evaluations(monkeypatch, capsys):
+@pytest.mark.parametrize("changes, hint", [
+    ({"beta": 1e-12}, "; the weights are near 0"),
+    ({"beta": 1e9, "weight_clip": 0.5}, "; every weight is clipped"),
+])  # fmt: skip
+def test_evaluations(changes, hint, monkeypatch, capsys):
     """The best of --eval-candidates samples and one sample play the same episodes, in float32;
     --matmul-precision is that of training."""
     calls, expected = [], []
     monkeypatch.setattr(uwac, "evaluate", spied(uwac.evaluate, calls))
-    args = short(uwac, matmul_precision="medium", seed=5, beta=1e-12)
+    args = short(uwac, matmul_precision="medium", seed=5, **changes)
     uwac.main(args, update=spied(uwac.update, calls))
     for step in range(1, 7):
         expected.append(("update", "medium", step))
         if step in (3, 6):
             expected += [("evaluate", "highest", [5, step], num) for num in (3, 1)]
     assert calls == expected
-    assert capsys.readouterr().out.count("; the weights are near 0") == 2
+    assert capsys.readouterr().out.count(hint) == 2
 
 
 def test_how_often_one_evaluates_and_logs_changes_nothing():
