@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -94,15 +95,6 @@ def test_a_resumed_run_takes_the_file_that_it_began_with(monkeypatch):
     assert (len(result["history"]), result["data"]["path"]) == (1, "other.hdf5")
 
 
-def test_environments_of_a_run_that_fails_are_closed(monkeypatch):
-    closed = []
-    monkeypatch.setattr(Point, "close", lambda self: closed.append(self), raising=False)
-    Point.at_step = {3: lambda: 1 / 0}
-    with pytest.raises(ZeroDivisionError):
-        uwac.main(short(uwac, num_seeds=2))
-    assert len(closed) == 2
-
-
 def test_what_is_trained_on_and_scored(monkeypatch):
     """Actions in [-1, 1]. On D4RL's tasks those beyond are clipped, and a score is D4RL's."""
     monkeypatch.setitem(d4rl.TASK_OF, "Point-v0", "door")
@@ -166,21 +158,18 @@ def test_evaluate_sums_the_rewards_of_whole_episodes():
     assert drawn[:3] == drawn[3:6] and len(set(drawn)) == 9
 
 
-def spied(function, calls):
-    def spy(*args):
-        calls.append((function.__name__, torch.get_float32_matmul_precision(), *args[2:]))
-        return function(*args)
-
-    return spy
-
-
 def test_evaluations(monkeypatch, capsys):
     """The best of --eval-candidates samples and one sample play the same episodes, in float32;
     --matmul-precision is that of training."""
     calls, expected = [], []
-    monkeypatch.setattr(uwac, "evaluate", spied(uwac.evaluate, calls))
+
+    def spy(function, *args):
+        calls.append((function.__name__, torch.get_float32_matmul_precision(), *args[2:]))
+        return function(*args)
+
+    monkeypatch.setattr(uwac, "evaluate", partial(spy, uwac.evaluate))
     args = short(uwac, matmul_precision="medium", seed=5, beta=1e-12)
-    uwac.main(args, update=spied(uwac.update, calls))
+    uwac.main(args, update=partial(spy, uwac.update))
     for step in range(1, 7):
         expected.append(("update", "medium", step))
         if step in (3, 6):
@@ -206,7 +195,9 @@ def test_how_often_one_evaluates_and_logs_changes_nothing():
 
 def test_a_run_that_diverges(script, monkeypatch, capsys):
     """By one seed of two, whose second evaluation has a reward that is not a number: what came
-    before stays."""
+    before stays, and environments are closed."""
+    closed = []
+    monkeypatch.setattr(Point, "close", lambda self: closed.append(self))
     step = Point.step
 
     def broken(self, action):
@@ -217,6 +208,7 @@ def test_a_run_that_diverges(script, monkeypatch, capsys):
     assert command_line(script, words(script, num_seeds=2), monkeypatch) == 1
     error = capsys.readouterr().err.splitlines()[-1]
     assert error.startswith("error: diverged at update 6: a return")
+    assert len(closed) == 2
     assert [row["step"] for row in script.load_checkpoint(RUN)[1]["history"]] == [3]
     assert "NaN" not in (RUN / "result.json").read_text()
 
