@@ -213,8 +213,11 @@ def test_minari(tmp_path, monkeypatch, refused):
     assert line.endswith("toy/without-v0: cannot be converted (it names no environment)")
 
 
-def release(task, path, length):
-    """Writes a pickle as the DAPG release's, of random actions; returns their steps."""
+@pytest.mark.parametrize("task", HANDS)
+def test_demonstrations_of_the_dapg_release_are_replayed(task, tmp_path):
+    """From their first states, with clipped actions, as D4RL's: no step is terminal, also where the
+    pen has fallen (after 40 steps), or where there are more than an episode's 200."""
+    length = {"pen": 60, "door": 230}.get(task, 20)
     env = d4rl.make(task).unwrapped
     rng = np.random.default_rng(0)
     demonstrations, rows = [], []
@@ -223,26 +226,17 @@ def release(task, path, length):
         state = env.get_env_state()
         actions = rng.normal(size=(length, *env.action_space.shape))
         for action in actions.clip(-1, 1):
-            rows.append((obs, action))
-            obs, reward, *_ = env.step(action)
-            rows[-1] += (reward,)
+            next_obs, reward, *_ = env.step(action)
+            rows.append((obs, action, reward))
+            obs = next_obs
         demonstrations.append({"actions": actions, "init_state_dict": state})
-    path.write_bytes(pickle.dumps(demonstrations, protocol=3))
-    return [np.float32(column) for column in zip(*rows)]
-
-
-@pytest.mark.parametrize("task", HANDS)
-def test_demonstrations_of_the_dapg_release_are_replayed(task, tmp_path):
-    """From their first states, with clipped actions, as D4RL's: no step is terminal, also where the
-    pen has fallen (after 40 steps), or where there are more than an episode's 200."""
-    length = {"pen": 60, "door": 230}.get(task, 20)
-    expected = release(task, tmp_path / "a.pickle", length)
-    args = Args(env=task, demos=tmp_path / "a.pickle", folder=tmp_path)
-    path = make_dataset.main(args)
+    demos = tmp_path / "a.pickle"
+    demos.write_bytes(pickle.dumps(demonstrations, protocol=3))
+    path = make_dataset.main(Args(env=task, demos=demos, folder=tmp_path))
     assert path == tmp_path / f"{task}-human-rebuilt.hdf5"
     arrays, metadata = read(path)
-    for name, array in zip(COLUMNS, expected):
-        np.testing.assert_array_equal(arrays[name], array)
+    for name, column in zip(COLUMNS, zip(*rows)):
+        np.testing.assert_array_equal(arrays[name], np.float32(column))
     assert not arrays["terminals"].any()
     assert arrays["timeouts"].nonzero()[0].tolist() == [length - 1, 2 * length - 1]
     assert metadata["environment"] == task and "a.pickle, replayed" in metadata["policy"]

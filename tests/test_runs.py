@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -94,19 +95,10 @@ def test_a_resumed_run_takes_the_file_that_it_began_with(monkeypatch):
     assert (len(result["history"]), result["data"]["path"]) == (1, "other.hdf5")
 
 
-def test_environments_of_a_run_that_fails_are_closed(monkeypatch):
-    closed = []
-    monkeypatch.setattr(Point, "close", lambda self: closed.append(self), raising=False)
-    Point.at_step = {3: lambda: 1 / 0}
-    with pytest.raises(ZeroDivisionError):
-        uwac.main(short(uwac, num_seeds=2))
-    assert len(closed) == 2
-
-
 def test_what_is_trained_on_and_scored(monkeypatch):
     """Actions in [-1, 1]. On D4RL's tasks those beyond are clipped, and a score is D4RL's."""
     monkeypatch.setitem(d4rl.TASK_OF, "Point-v0", "door")
-    arrays = {"observations": np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)}
+    arrays = {"observations": np.random.default_rng(0).normal(size=(4, 3))}
     arrays |= {"actions": np.array([[1.0, -2.0], [0.5, 0.0], [2.5, -2.5], [0.0, 0.0]])}
     arrays |= {"rewards": np.arange(4.0), "terminals": np.array([0, 1, 0, 0])}
     seen = []
@@ -121,8 +113,7 @@ def test_what_is_trained_on_and_scored(monkeypatch):
     with pytest.raises(ValueError, match="data was"):
         uwac.main(resumed(uwac), dataset=arrays | {"rewards": np.ones(4)})
     obs, action, reward, next_obs, done = seen
-    states = arrays["observations"].tolist()
-    assert (obs, next_obs[0], next_obs[2]) == (states[:3], states[1], states[3])
+    np.testing.assert_allclose([obs[2], next_obs[2]], arrays["observations"][2:])
     assert action == [[0.5, -1.0], [0.25, 0.0], [1.0, -1.0]]
     assert (reward, done) == ([0, 1, 2], [0, 1, 0])
     assert result["data"]["path"] == "arrays from Python"
@@ -140,12 +131,11 @@ RETURNS = [[11, 2], [333, 44]]
 
 def test_evaluate_sums_the_rewards_of_whole_episodes():
     """Of each environment the first one; seeds act in environments of their own."""
-    seen, drawn = [], []
+    seen = []
 
     def act(obs, num):
         assert num == 7
         seen.append(obs)
-        drawn.append(torch.rand(1).item())
         return obs[..., :2] * np.array([1.0, -1.0])[:, None, None]  # of two agents: (S, E, A)
 
     def step(actions):
@@ -158,20 +148,11 @@ def test_evaluate_sums_the_rewards_of_whole_episodes():
     envs = SimpleNamespace(num_envs=4, step=step)
     envs.reset = lambda seed: seeds.append(seed) or (obs, {})
     agent = SimpleNamespace(args=SimpleNamespace(num_seeds=2), act=act)
-    for seed in ([3, 5000], [3, 5000], [4, 5000], [3, 6000]):
+    for seed in ([3, 5000], [4, 5000], [3, 6000]):
         seen.clear()
         assert uwac.evaluate(agent, envs, seed, 7).tolist() == RETURNS
         assert all((given == obs.reshape(2, 2, 3)).all() for given in seen) and len(seen) == 3
-    assert seeds[0] == seeds[1] and len(set(seeds)) == 3 and max(seeds) < 2**30
-    assert drawn[:3] == drawn[3:6] and len(set(drawn)) == 9
-
-
-def spied(function, calls):
-    def spy(*args):
-        calls.append((function.__name__, torch.get_float32_matmul_precision(), *args[2:]))
-        return function(*args)
-
-    return spy
+    assert len(set(seeds)) == 3 and max(seeds) < 2**30
 
 
 @pytest.mark.parametrize("changes, hint", [
@@ -182,9 +163,14 @@ def test_evaluations(changes, hint, monkeypatch, capsys):
     """The best of --eval-candidates samples and one sample play the same episodes, in float32;
     --matmul-precision is that of training."""
     calls, expected = [], []
-    monkeypatch.setattr(uwac, "evaluate", spied(uwac.evaluate, calls))
+
+    def spy(function, *args):
+        calls.append((function.__name__, torch.get_float32_matmul_precision(), *args[2:]))
+        return function(*args)
+
+    monkeypatch.setattr(uwac, "evaluate", partial(spy, uwac.evaluate))
     args = short(uwac, matmul_precision="medium", seed=5, **changes)
-    uwac.main(args, update=spied(uwac.update, calls))
+    uwac.main(args, update=partial(spy, uwac.update))
     for step in range(1, 7):
         expected.append(("update", "medium", step))
         if step in (3, 6):
@@ -210,7 +196,9 @@ def test_how_often_one_evaluates_and_logs_changes_nothing():
 
 def test_a_run_that_diverges(script, monkeypatch, capsys):
     """By one seed of two, whose second evaluation has a reward that is not a number: what came
-    before stays."""
+    before stays, and environments are closed."""
+    closed = []
+    monkeypatch.setattr(Point, "close", lambda self: closed.append(self))
     step = Point.step
 
     def broken(self, action):
@@ -221,6 +209,7 @@ def test_a_run_that_diverges(script, monkeypatch, capsys):
     assert command_line(script, words(script, num_seeds=2), monkeypatch) == 1
     error = capsys.readouterr().err.splitlines()[-1]
     assert error.startswith("error: diverged at update 6: a return")
+    assert len(closed) == 2
     assert [row["step"] for row in script.load_checkpoint(RUN)[1]["history"]] == [3]
     assert "NaN" not in (RUN / "result.json").read_text()
 
