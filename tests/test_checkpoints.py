@@ -1,6 +1,7 @@
 """A run stopped, killed or out of disk goes on to the same bits; a checkpoint executes nothing."""
 
 import hashlib
+import itertools
 import json
 import multiprocessing
 import os
@@ -49,25 +50,20 @@ def test_a_run_stopped_by_ctrl_c_goes_on(script, monkeypatch, capsys):
     assert [row["step"] for row in script.load_checkpoint(RUN)[1]["history"]] == [3, 6]
 
 
-def die_in(owner, method, count):
-    """Have the count-th call of a method done by half, and end this process as SIGKILL does."""
-    whole = getattr(owner, method)
-    calls = []
-
-    def half(self, content, *rest, **settings):
-        calls.append(content)
-        if len(calls) < count:
-            return whole(self, content, *rest, **settings)
-        if method == "write_bytes":
-            whole(self, content[: len(content) // 2])
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    setattr(owner, method, half)
-
-
 def go(script, place=None):
-    """Start the run, or go on with it, in a process that is killed at a place, (owner, method,
-    count). Returns its exit code."""
+    """Start the run, or go on with it, in a process that is killed at a place, the count-th call of
+    (owner, method, count). Returns its exit code."""
+
+    def die_in(owner, method, count):
+        whole = getattr(owner, method)
+        calls = itertools.count(1)
+
+        def counted(*args, **settings):
+            if next(calls) == count:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return whole(*args, **settings)
+
+        setattr(owner, method, counted)
 
     def child():
         sys.stdout = sys.stderr = open(os.devnull, "w")
@@ -82,11 +78,11 @@ def go(script, place=None):
 
 
 def test_a_run_killed_again_and_again_goes_on(script):
-    """In its fourth update, then in the second evaluation, then half through writing checkpoint.pt,
-    before it has its name, and at the end between both files."""
+    """In its fourth update, then in the second evaluation, then before checkpoint.pt has its name,
+    and at the end between both files."""
     script.main(short(script, run_dir="undisturbed"))
-    files = [(Path, "write_bytes", 1), (Path, "replace", 1)]
-    for place in [(script.Agent, "minimize", 14), (SyncVectorEnv, "step", 3), *files]:
+    places = [(script.Agent, "minimize", 14), (SyncVectorEnv, "step", 3), (Path, "replace", 1)]
+    for place in places:
         assert go(script, place) == -signal.SIGKILL
         assert [row["step"] for row in script.load_checkpoint(RUN)[1]["history"]] == [3]
     assert go(script, (Path, "replace", 4)) == -signal.SIGKILL

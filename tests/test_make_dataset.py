@@ -136,7 +136,7 @@ def test_policy_of_a_run(points, script, monkeypatch):
     monkeypatch.setattr(Point, "step", lambda self, a: [played.append(a), step(self, a)][1])
     words = "--policy run --steps 198 --seed 3 --force --out points.hdf5"
     assert command_line(make_dataset, words, monkeypatch) == 0
-    assert len(played) >= 198 and all(action in space for action in played)
+    assert all(action in space for action in played)
     arrays, metadata = read("points.hdf5")
     assert max(action.max() for action in played) == arrays["actions"].max() == space.high[0]
     assert arrays["timeouts"].nonzero()[0].tolist() == [*range(4, 195, 5), 197]
@@ -146,8 +146,7 @@ def test_policy_of_a_run(points, script, monkeypatch):
     assert words in metadata["command"] and metadata["environment"] == "Point-v0"
     assert f"{script.__name__}.py after 2 updates" in metadata["policy"]
     assert "points.hdf5" not in metadata["policy"]
-    own = make_dataset.new_file(Args(policy=("run",)), "module:ns/Env-v0")
-    assert own.name == "module-ns-Env-v0.hdf5"
+    assert make_dataset.new_file(Args(), "module:ns/Env-v0").name == "module-ns-Env-v0.hdf5"
     agent, _ = script.load_checkpoint("run", script.Agent)
     player = load_player("run", seed=0)
     obs = np.ones((6, 3), np.float32)
