@@ -131,4 +131,5 @@ def test_what_variance_compares(tmp_path, monkeypatch):
     known, uniform = seen[0][-1], seen[13][-1]  # 13 estimates of each kind of actions
     assert seen[0][:2] == seen[13][:2] == (True, 0.2)
     assert all((data - action).abs().sum(1).min() < 1e-5 for action in known[0])
+    assert all((data - action).abs().sum(1).min() > 1 for action in uniform[0])
     assert uniform.min() < -0.9 and uniform.max() > 0.9
