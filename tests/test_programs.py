@@ -34,11 +34,7 @@ CASES = [
     (evaluate, "run", "Point-v0: needs a step limit"),
     (make_dataset, "", "say what to make"),
     (make_dataset, "--policy hopper-medium walker2d-medium", "made for hopper and walker2d"),
-    (
-        make_dataset,
-        "--policy nowhere.npz",
-        "neither a run nor a policy; shipped: door-expert, halfche",
-    ),
+    (make_dataset, "--policy nowhere.npz", "neither a run nor a policy; shipped: door-expert"),
     (make_dataset, f"--env hopper --demos {DEMO}", "must be numbers of shape (5000, 11), not"),
     (make_dataset, "--env walker2d --train-steps 9", "checkpoint.pt: not a checkpoint"),
     (make_dataset, "--policy hopper-random --out points.hdf5", "exists: give --force"),
