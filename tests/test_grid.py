@@ -1,7 +1,7 @@
 """benchmark/run.py: what a grid is, that nothing runs twice, what is done with failures."""
 
 import json
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
@@ -87,14 +87,6 @@ def stub(tmp_path, monkeypatch):
     return args
 
 
-@pytest.fixture
-def local_ray():
-    settings = {"include_dashboard": False, "log_to_driver": False}
-    ray.init("local", num_cpus=2, object_store_memory=10**8, **settings)
-    yield
-    ray.shutdown()
-
-
 def log_of(args, name):
     return (args.folder / "logs" / f"{name}.log").read_text().splitlines()
 
@@ -145,9 +137,12 @@ def test_bear_without_norm_beside_uwac_with_it_is_said(methods, option, warned, 
     assert [line.split(":")[0] for line in lines] == ["door-demo"] * warned
 
 
-def test_a_killed_run_goes_on_and_an_error_is_not_tried_again(local_ray, stub, capsys):
+def test_a_killed_run_goes_on_and_an_error_is_not_tried_again(stub, capsys):
     killed, options = "door-demo__stub__0__kill-at-5", ["--kill-at", "5"]
-    assert run.run(run.grid(stub, options), stub) == {}
+    settings = {"include_dashboard": False, "log_to_driver": False}
+    with ray.init("local", num_cpus=2, object_store_memory=10**8, **settings):
+        assert run.run(run.grid(stub, options), stub) == {}
+        ((failed, error),) = run.run(run.grid(stub, ["--kill-at", "0"]), stub).items()
     processes, steps = zip(*updates(stub, killed))
     assert [int(step) for step in steps] == [*range(1, 11)]
     assert processes[0] == processes[4] != processes[5] == processes[9]
@@ -159,7 +154,6 @@ def test_a_killed_run_goes_on_and_an_error_is_not_tried_again(local_ray, stub, c
         f"{killed}: 10 of 10 updates: score 2.5",
         f"{killed}: finished, 0 to go",
     ]
-    ((failed, error),) = run.run(run.grid(stub, ["--kill-at", "0"]), stub).items()
     assert "exit code 1: error: no good" in str(error) and failed in str(error)
     assert len(updates(stub, failed)) == 1
     assert [file.stem for file in stub.folder.glob("*.json")] == [killed]
@@ -204,11 +198,9 @@ def test_two_grids_do_not_write_one_run(stub, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")
     stub.gpus, stub.cpus = 0.5, 3
     ((name, one),) = run.grid(stub, []).items()
-    threads = [threading.Thread(target=run.train, args=(name, one, stub)) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor() as pool:
+        first, second = pool.map(run.train, [name] * 2, [one] * 2, [stub] * 2)
+    assert first == second
     assert [step for _, step in updates(stub, name)] == [str(step) for step in range(1, 11)]
     assert log_of(stub, name)[0] == "threads 3 gpus 7"
 

@@ -5,14 +5,13 @@ import json
 import math
 from unittest.mock import ANY
 
-import matplotlib.pyplot as plt
 import numpy as np
 import published_context
 import pytest
 import q_share
 import report
 from evaluate import SCRIPTS
-from lib import curves, figures, files, methods, published, runs, tables
+from lib import curves, files, methods, published, runs, tables
 
 
 def result(method="bear", seed=0, scores=(10.0, 20.0), warmup=100, env_id="door-human", **args):
@@ -282,20 +281,6 @@ def test_a_figure_has_panels_of_what_was_measured(tmp_path, drawn, capsys):
         "02-door-human-mmd.png": ["mmd"],
     }
     assert "door-human, warm-up 100: no run has ood_auroc" in capsys.readouterr().err
-
-
-def test_lines_of_comparison_do_not_flatten_the_data():
-    assert [figures.columns(panels) for panels in range(1, 6)] == [1, 2, 3, 2, 3]
-    axes = plt.figure().subplots()
-    axes.set_ylim(0, 10)
-    figures.mark(axes, {"near": 15, "far": 90, "as near": 15.1, "below": -80, "lower": -90})
-    low, high = axes.get_ylim()
-    assert low == pytest.approx(0) and 15.1 < high < 17
-    assert [line.get_ydata()[0] for line in axes.lines] == [15, 15.1]
-    heights = {text.get_text(): text.get_position()[1] for text in axes.texts}
-    assert list(heights) == ["↓ below: -80", "↓ lower: -90", "near", "as near", "↑ far: 90"]
-    assert (np.diff(list(heights.values())) > 0.06).all()
-    assert min(heights.values()) > -0.01 and max(heights.values()) < 1.01
 
 
 def test_published_scores(tmp_path, monkeypatch):
