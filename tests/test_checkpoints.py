@@ -176,3 +176,9 @@ def test_a_damaged_or_malicious_checkpoint(refused):
     torch.save(Code(), CHECKPOINT)
     torch.load(CHECKPOINT, weights_only=False)  # while it does without that protection
     assert Path("executed").exists()
+
+
+@pytest.mark.parametrize("script, other", [(bear, uwac), (uwac, bear)])
+def test_a_run_of_the_other_script(script, other, refused):
+    script.main(short(script, total_steps=1))
+    assert f"(it is a run of {script.Agent.algorithm})" in refused("--resume run", other)

@@ -80,6 +80,8 @@ def test_folders(monkeypatch):
     assert command_line(uwac, words(uwac, total_steps=3, **changes), monkeypatch) == 0
     assert command_line(uwac, "--resume ~/deep/run --total-steps 4", monkeypatch) == 0
     assert Path("deep/run/result.json").exists() and not Path("~").exists()
+    Path("empty").mkdir()
+    assert uwac.main(short(uwac, total_steps=1, run_dir="empty"))["history"]
 
 
 def test_a_resumed_run_takes_the_file_that_it_began_with(monkeypatch):
