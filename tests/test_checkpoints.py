@@ -17,6 +17,7 @@ from conftest import Point, command_line, resumed, scalars, short, words
 from filelock import FileLock
 from gymnasium.vector import SyncVectorEnv
 
+import bear
 import uwac
 
 pytestmark = pytest.mark.usefixtures("points")
