@@ -554,6 +554,13 @@ def main(args: Args, dataset: dict | None = None, agent_type=Agent, update=updat
         raise ValueError(f"--run-dir {args.run_dir}: a resumed run stays in {args.resume}")
     args = args.resolved()
     agent, saved = load_checkpoint(args.resume, agent_type) if args.resume else (None, None)
+    time = f"{datetime.now():%Y-%m-%d_%H-%M-%S-%f}"
+    name = f"{args.env_id}__{agent_type.algorithm}__{args.seed}__{time}"
+    name = name.replace("/", "-").replace(":", "-")
+    run = (args.resume or args.run_dir or Path("runs") / name).expanduser()
+    files = {file.name for file in run.glob("*")}
+    if not saved and files - {"in-use.lock", "unfinished.tmp"}:
+        raise ValueError(f"--run-dir {run} has files: choose another, or --resume {run}")
     torch.set_float32_matmul_precision(args.matmul_precision)
     torch.empty(8_000_000)  # freed at once: glibc then reuses blocks up to 32 MB, 7% faster
     torch.manual_seed(args.seed)
@@ -581,20 +588,13 @@ def main(args: Args, dataset: dict | None = None, agent_type=Agent, update=updat
         else:
             dims = (*envs.single_observation_space.shape, *envs.single_action_space.shape)
             agent = agent_type(args, *dims).to(DEVICE)
-        time = f"{datetime.now():%Y-%m-%d_%H-%M-%S-%f}"
-        name = f"{args.env_id}__{agent_type.algorithm}__{args.seed}__{time}"
-        name = name.replace("/", "-").replace(":", "-")
-        run = (args.resume or args.run_dir or Path("runs") / name).expanduser()
-        files = {file.name for file in run.glob("*")}
-        if not saved and files - {"in-use.lock", "unfinished.tmp"}:
-            raise ValueError(f"--run-dir {run} has files: choose another, or --resume {run}")
         run.mkdir(parents=True, exist_ok=True)
         with FileLock(run / "in-use.lock", timeout=0):  # no two processes train one run
             origin = "D4RL's own file" if result["data"]["d4rl"] else "not D4RL's own"
             print(f"{len(data[0])} transitions of {result['data']['path']} ({origin})")
             print(f"on {DEVICE}; results in {run}: --resume {run} goes on from its last evaluation")
             if args.warmup_steps >= args.total_steps:
-                print(f"all updates are warm-up, without Q: see --warmup-steps {args.warmup_steps}")
+                print(f"warning: all is warm-up, without Q: see --warmup-steps {args.warmup_steps}")
             try:
                 train(run, agent, data, envs, result, update)
             except KeyboardInterrupt:

@@ -1,6 +1,6 @@
 """Which part of UWAC's weights bounds Q? UWAC and BEAR with one thing changed.
 
-    python benchmark/what_bounds_q.py --control constant --env-id door-demo --variance analytic
+    python benchmark/what_bounds_q.py --control constant --spectral-norm False --variance analytic
 
 UWAC's weight w is large where Var[Q] is small. Each control takes something from that:
 shuffled: a state gets the weight of another state of its mini-batch.
@@ -20,18 +20,24 @@ from torch import Tensor
 
 import uwac
 
-ALL = ("shuffled", "constant", "critic-only", "actor-only", "scaled-q", "fixed-w")
+OF_UWAC = ("shuffled", "constant", "critic-only", "actor-only")
+OF_BEAR = ("scaled-q", "fixed-w")
 
 
 @dataclass
 class Args(uwac.Args):
-    control: Literal[ALL] = "constant"  # what is done to the weights
+    control: Literal[*OF_UWAC, *OF_BEAR] = "constant"  # what is done to the weights
 
 
 class Agent(uwac.Agent):
     algorithm = "what_bounds_q"
     args_type = Args
     weigh = staticmethod(lambda variance, args: variance)  # `uncertainty` gives the weight itself
+
+    def __init__(self, args: Args, *dims: int):
+        if args.control in OF_BEAR and (args.weighting, args.dropout) != ("none", 0):
+            raise ValueError(f"--control {args.control}: needs --weighting none --dropout 0")
+        super().__init__(args, *dims)
 
     @torch.no_grad()
     def uncertainty(self, critic: uwac.Critic, obs: Tensor, action: Tensor) -> Tensor:
@@ -40,7 +46,7 @@ class Agent(uwac.Agent):
         control = self.args.control
         in_critic_loss = critic is self.target_critic
         one = torch.ones(action.shape[:-1], device=action.device)
-        if control in ("scaled-q", "fixed-w"):
+        if control in OF_BEAR:
             if in_critic_loss:
                 return one
             if control == "fixed-w":
