@@ -361,8 +361,11 @@ def save(run: Path, agent: Agent, result: dict) -> None:
         "rng": RNG.get_rng_state(),
     }
     torch.save(state, checkpoint)
-    readable = json.dumps(result, indent=2).encode()
-    for name, content in {"checkpoint.pt": checkpoint.getbuffer(), "result.json": readable}.items():
+    files = {
+        "checkpoint.pt": checkpoint.getbuffer(),
+        "result.json": json.dumps(result, indent=2).encode(),
+    }
+    for name, content in files.items():
         (run / "unfinished.tmp").write_bytes(content)
         (run / "unfinished.tmp").replace(run / name)
 
@@ -390,9 +393,8 @@ def load_checkpoint(run: str | Path, agent_type: type[Agent] = Agent) -> tuple[A
 def resume(saved: dict, result: dict) -> None:
     """Put a saved run's history into `result` and restore its random state. Raises ValueError if
     the data, the device or an argument that shapes training has changed."""
-    before, now = (
-        {**x["args"], "data": x["data"]["sha256"], "device": x["device"]} for x in (saved, result)
-    )
+    before = saved["args"] | {"data": saved["data"]["sha256"], "device": saved["device"]}
+    now = result["args"] | {"data": result["data"]["sha256"], "device": result["device"]}
     for name in before.keys() - RESUMABLE:
         if before[name] != now[name]:
             raise ValueError(f"--resume: {name} was {before[name]} and cannot change")
@@ -480,7 +482,9 @@ def train(run: Path, agent: Agent, data: list[Tensor], envs, result: dict, updat
     args, history = agent.args, result["history"]
     start, seconds = (history[-1]["step"], history[-1]["seconds"]) if history else (0, 0.0)
     began = perf_counter() - seconds
-    launch = as_cuda_graph(update, agent, data) if args.cuda_graph else partial(update, agent, data)
+    launch = partial(update, agent, data)
+    if args.cuda_graph:
+        launch = as_cuda_graph(update, agent, data)
     steps = range(start + 1, args.total_steps + 1)
     save(run, agent, result)
     with SummaryWriter(run, purge_step=start + 1) as writer:

@@ -54,7 +54,7 @@ class Args:
     expert_iterations: PositiveInt = 900  # AWR updates of the expert, 2,048 steps before each
     beta: PositiveFloat = 1.6  # numerator of the weight beta / Var[Q] (paper, 5.5); 1e9: no weights
     dropout: Annotated[float, Field(gt=0, lt=1)] = 0.1  # rate, after each hidden layer (ml-uwac)
-    weight_clip: PositiveFloat = 1.5  # upper limit of the weight (the paper's words: 1.5 beta)
+    weight_clip: PositiveFloat = 1.5  # upper limit of the weight (paper, 5.5; literally 1.5 * beta)
     hidden_dim: PositiveInt = 64  # units per hidden layer, H
     batch_size: PositiveInt = 256  # transitions per update, B (BEAR)
     gamma: Probability = 0.99  # discount per step (BEAR)

@@ -8,8 +8,9 @@ dropout, and losses weighted by beta / Var[Q]. `update` names the lines of Algor
     python uwac.py --env-id door-demo --warmup-steps 500 --total-steps 1750 --variance analytic
 
 Shapes. B: batch, N: candidate actions, M: action samples for the MMD, D: observation, A: action,
-H: hidden units, T: dropout passes. Twin critics lead with a 2. S seeds are trained at once: tensors
-also have a dimension S, first or right after the 2, which comments mostly leave out.
+H: hidden units. Twin critics lead with a 2. S seeds are trained at once: tensors also have a
+dimension S, first or right after the 2, which comments mostly leave out.
+T: dropout passes.
 
 Sources of defaults, in brackets: paper (with its section), ml-uwac (its authors' code), BEAR (the
 code of BEAR's author, on which ml-uwac builds), CORL, D4RL.
@@ -75,7 +76,7 @@ class Args:
     passes: Annotated[int, Field(ge=2)] = 100  # dropout passes of "mc", T (paper, Algorithm 1)
     # weight of a sample: beta / Var[Q], beta / std[Q], exp(-beta * Var[Q]), or 1
     weighting: Literal["variance", "std", "exp", "none"] = "variance"
-    weight_clip: PositiveFloat = 1.5  # upper limit of the weight (paper, 5.5)
+    weight_clip: PositiveFloat = 1.5  # upper limit of the weight (paper, 5.5; literally 1.5 * beta)
     spectral_norm: Literal["auto", True, False] = "auto"  # in critics; auto: on Adroit (paper)
     # BEAR
     batch_size: PositiveInt = 256  # transitions per update, B (BEAR)
@@ -282,14 +283,18 @@ def mc_dropout_variance(critic: Critic, obs: Tensor, action: Tensor, p: float, T
     # On a CPU a pass starts from z, the sum over all units, and subtracts the few dropped ones.
     z = h1 @ w2 + second.bias  # (2, B, H)
     q = torch.empty(T, *z.shape[:-1])
+    precision = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")  # "medium" is slower for products this small
     for i in np.ndindex(z.shape[:-2]):  # each critic (of each seed)
         rows = h1[i].T.contiguous()  # (H, B)
-        for t in range(T):
-            units = drop1[t][i].nonzero().squeeze(1)
+        w2_i, z_i = w2[i], z[i]
+        for drop, w, q_t in zip(drop1[:, *i], w3[:, *i], q[:, *i]):
+            units = drop.nonzero().squeeze(1)
             h1_dropped = rows.index_select(0, units)
-            w2_dropped = w2[i].index_select(0, units)
-            h2 = z[i].addmm(h1_dropped.T, w2_dropped, alpha=-1).relu_()  # (B, H)
-            q[t][i] = h2 @ w3[t][i]
+            w2_dropped = w2_i.index_select(0, units)
+            h2 = z_i.addmm(h1_dropped.T, w2_dropped, alpha=-1).relu_()  # (B, H)
+            torch.mv(h2, w, out=q_t)
+    torch.set_float32_matmul_precision(precision)
     return q.var(0)
 
 
@@ -497,8 +502,11 @@ def save(run: Path, agent: Agent, result: dict) -> None:
         "rng": RNG.get_rng_state(),
     }
     torch.save(state, checkpoint)
-    readable = json.dumps(result, indent=2).encode()
-    for name, content in {"checkpoint.pt": checkpoint.getbuffer(), "result.json": readable}.items():
+    files = {
+        "checkpoint.pt": checkpoint.getbuffer(),
+        "result.json": json.dumps(result, indent=2).encode(),
+    }
+    for name, content in files.items():
         (run / "unfinished.tmp").write_bytes(content)
         (run / "unfinished.tmp").replace(run / name)
 
@@ -526,9 +534,8 @@ def load_checkpoint(run: str | Path, agent_type: type[Agent] = Agent) -> tuple[A
 def resume(saved: dict, result: dict) -> None:
     """Put a saved run's history into `result` and restore its random state. Raises ValueError if
     the data, the device or an argument that shapes training has changed."""
-    before, now = (
-        {**x["args"], "data": x["data"]["sha256"], "device": x["device"]} for x in (saved, result)
-    )
+    before = saved["args"] | {"data": saved["data"]["sha256"], "device": saved["device"]}
+    now = result["args"] | {"data": result["data"]["sha256"], "device": result["device"]}
     for name in before.keys() - RESUMABLE:
         if before[name] != now[name]:
             raise ValueError(f"--resume: {name} was {before[name]} and cannot change")
@@ -618,7 +625,9 @@ def train(run: Path, agent: Agent, data: list[Tensor], envs, result: dict, updat
     args, history = agent.args, result["history"]
     start, seconds = (history[-1]["step"], history[-1]["seconds"]) if history else (0, 0.0)
     began = perf_counter() - seconds
-    launch = as_cuda_graph(update, agent, data) if args.cuda_graph else partial(update, agent, data)
+    launch = partial(update, agent, data)
+    if args.cuda_graph:
+        launch = as_cuda_graph(update, agent, data)
     steps = range(start + 1, args.total_steps + 1)
     save(run, agent, result)
     with SummaryWriter(run, purge_step=start + 1) as writer:

@@ -10,11 +10,10 @@ paper gives neither.) The arguments are uwac.py's. Of these --variance and --pas
 and --dropout must only stay above 0: members differ without dropout.
 """
 
-import copy
 from typing import Annotated, Literal
 
 import torch
-from lib.arguments import train_by_command_line
+from lib.arguments import put_critic, train_by_command_line
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor
@@ -58,10 +57,7 @@ class Agent(uwac.Agent):
 
     def __init__(self, args: Args, *dims: int):
         super().__init__(args, *dims)
-        self.critic = Critic(self.args, *dims)
-        self.target_critic = copy.deepcopy(self.critic)
-        parameters = self.critic.parameters()
-        self.optimizers["critic"] = torch.optim.Adam(parameters, args.critic_lr, fused=True)
+        put_critic(self, Critic(self.args, *dims))
 
     @torch.no_grad()
     def uncertainty(self, critic: Critic, obs: Tensor, action: Tensor) -> Tensor:

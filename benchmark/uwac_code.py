@@ -10,11 +10,10 @@ The other differences are defaults: exp weights, 4 actions for the MMD, and spec
 Gaussian kernel on every task. docs/fidelity.md lists what remains.
 """
 
-import copy
 from typing import Literal
 
 import torch
-from lib.arguments import train_by_command_line
+from lib.arguments import put_critic, train_by_command_line
 from pydantic import PositiveFloat, PositiveInt
 from pydantic.dataclasses import dataclass
 from torch import Tensor
@@ -55,10 +54,7 @@ class Agent(uwac.Agent):
 
     def __init__(self, args: Args, *dims: int):
         super().__init__(args, *dims)
-        self.critic = Critic(self.args, *dims)
-        self.target_critic = copy.deepcopy(self.critic)
-        parameters = self.critic.parameters()
-        self.optimizers["critic"] = torch.optim.Adam(parameters, args.critic_lr, fused=True)
+        put_critic(self, Critic(self.args, *dims))
 
 
 update = uwac.update

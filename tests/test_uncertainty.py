@@ -33,6 +33,13 @@ def test_mc_is_the_variance_of_plain_passes(p, as_on_a_gpu, monkeypatch):
     assert_close(found, expected, rtol=1e-4 if as_on_a_gpu else 1e-5, atol=0)
 
 
+def test_passes_leave_the_precision_of_matmuls_as_it_was():
+    critic, obs, action = critic_and_pairs()
+    torch.set_float32_matmul_precision("medium")
+    uwac.mc_dropout_variance(critic, obs, action, 0.1, 2)
+    assert torch.get_float32_matmul_precision() == "medium"
+
+
 def test_a_gpu_takes_passes_in_pieces_of_at_most_1_gb(monkeypatch):
     """On the way of a GPU, with tensors that hold no numbers."""
     largest = []

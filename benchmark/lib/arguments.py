@@ -1,7 +1,9 @@
-"""Arguments of the programs: a type of theirs, and the command line of those with an own agent."""
+"""Types of the programs' arguments, and what those with an agent of their own share."""
 
+import copy
 from typing import Annotated, TypeVar
 
+import torch
 import tyro
 from pydantic import Field
 
@@ -10,6 +12,15 @@ from lib.files import errors_in_one_line
 
 T = TypeVar("T")
 OneOrMore = Annotated[tuple[T, ...], Field(min_length=1)]
+
+
+def put_critic(agent: uwac.Agent, critic: uwac.Critic) -> None:
+    """In place of the agent's own, with a target and an optimizer."""
+    agent.critic = critic
+    agent.target_critic = copy.deepcopy(critic)
+    agent.optimizers["critic"] = torch.optim.Adam(
+        critic.parameters(), agent.args.critic_lr, fused=True
+    )
 
 
 def train_by_command_line(agent_type: type[uwac.Agent], update, description: str) -> None:
