@@ -18,7 +18,7 @@ import copy
 import io
 import json
 import sys
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -63,7 +63,7 @@ class Args:
     env_id: str = "door-human"  # D4RL task (v0 if no version is given), or door-demo, included here
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0  # random seed: a rerun repeats the numbers
     num_seeds: PositiveInt = 1  # agents trained at once, S (paper: 5)
-    matmul_precision: Literal["highest", "high", "medium"] = "high"  # see docs/usage.md
+    matmul_precision: Literal["highest", "high", "medium"] = "high"  # in training: docs/usage.md
     cuda_graph: bool = False  # launch an update as one CUDA graph (pip install tensordict)
     # BEAR
     batch_size: PositiveInt = 256  # transitions per update, B (BEAR)
@@ -72,7 +72,8 @@ class Args:
     lmbda: Probability = 0.75  # target: lmbda * min(Q1, Q2) + (1 - lmbda) * max(Q1, Q2) (BEAR)
     num_candidates: PositiveInt = 10  # actions a target maximizes over, N; Algorithm 1's p (BEAR)
     num_mmd_samples: PositiveInt = 10  # actions per state in the MMD, M; Algorithm 1's n (paper)
-    mmd_kernel: Literal["auto", "gaussian", "laplacian"] = "auto"  # auto: by task (BEAR)
+    # kernel of the MMD; auto: laplacian on hopper and walker2d, else gaussian (BEAR)
+    mmd_kernel: Literal["auto", "gaussian", "laplacian"] = "auto"
     mmd_sigma: PositiveFloat = 20.0  # width of the MMD's kernel (BEAR; the paper tried 10 and 20)
     mmd_threshold: NonNegativeFloat = 0.07  # constraint on the actor: MMD <= threshold (paper, 5.5)
     warmup_steps: NonNegativeInt = 40_000  # updates in which the actor minimizes MMD alone (BEAR)
@@ -255,8 +256,8 @@ class Agent(nn.Module):
     @torch.no_grad()
     def act(self, obs: np.ndarray, num: int = 100, deterministic: bool = False) -> np.ndarray:
         """Actions in [-1, 1], the range of `d4rl.make`'s environments: the best by Q1 of `num`
-        samples, or the actor's mean. obs (D,) -> (S, A). obs (B, D) for all agents, or (S, B, D),
-        B states for each -> (S, B, A). Raises ValueError for other shapes."""
+        samples, or the actor's mean. Shapes: (D,) -> (S, A); (B, D), the same states for every
+        agent, or (S, B, D), each agent's own -> (S, B, A). Raises ValueError for other shapes."""
         S, D = self.args.num_seeds, self.dims[0]
         obs = torch.as_tensor(obs, dtype=torch.float32, device=self.log_alpha.device)
         if obs.shape[-1:] != (D,) or obs.shape[:-2] not in ((), (S,)):
@@ -280,7 +281,7 @@ def update(agent: Agent, data: list[Tensor], step: int | Tensor) -> dict[str, Te
     index = torch.randint(len(data[0]), (args.num_seeds, args.batch_size), device=data[0].device)
     obs, action, reward, next_obs, done = (array[index] for array in data)  # (B, ...)
 
-    # The behaviour VAE learns the actions of the data.
+    # The behaviour VAE learns the actions of the data (BEAR).
     vae_loss = agent.vae.loss(obs, action)
     agent.minimize(vae_loss, "vae")
 
@@ -305,10 +306,10 @@ def update(agent: Agent, data: list[Tensor], step: int | Tensor) -> dict[str, Te
     mmd_loss = mmd(actor_samples, vae_samples, args.mmd_kernel, args.mmd_sigma)  # (B,)
     # Line 11: the actor maximizes Q of its first sample, subject to MMD <= threshold. The
     # multiplier alpha grows while the MMD exceeds the threshold.
-    policy_action = actor_samples[..., 0, :].tanh()
+    policy_action = actor_samples[..., 0, :].tanh()  # (B, A), the first as in BEAR
     q1, q2 = agent.critic(obs, policy_action)
     policy_q = torch.minimum(q1, q2)  # (B,)
-    after_warmup = step > args.warmup_steps  # False counts as 0
+    after_warmup = step > args.warmup_steps  # a factor 0 or 1, as a CUDA graph cannot branch
     alpha = agent.log_alpha.exp()
     mmd_violation = (mmd_loss - args.mmd_threshold).mean(-1)
     actor_loss = alpha.detach() * mmd_violation - after_warmup * policy_q.mean(-1)
@@ -341,7 +342,7 @@ def evaluate(agent: Agent, envs: gym.vector.VectorEnv, seed: list[int], num: int
     running = np.ones(envs.num_envs, bool)
     with torch.random.fork_rng(GPUS):  # evaluations must not change training
         torch.manual_seed(seed)
-        obs, _ = envs.reset(seed=seed % 2**30)  # an environment may take no more than a C int
+        obs, _ = envs.reset(seed=seed % 2**30)  # environment i gets seed + i, a C int at most
         while running.any():
             action = agent.act(obs.reshape(S, -1, obs.shape[-1]), num)
             obs, reward, terminated, truncated, _ = envs.step(action.reshape(len(obs), -1))
@@ -378,7 +379,7 @@ def load_checkpoint(run: str | Path, agent_type: type[Agent] = Agent) -> tuple[A
         if saved.get("algorithm") != agent_type.algorithm:
             raise ValueError(f"it is a run of {saved.get('algorithm')}")
         args = agent_type.args_type(**saved["args"])
-        if to_jsonable_python(args) != saved["args"]:  # defaults had to fill in
+        if to_jsonable_python(args) != saved["args"]:  # it lacks an argument, so a default fills in
             raise ValueError("its arguments are another version's")
         agent = agent_type(args, *saved["dims"]).to(DEVICE)
         agent.load_state_dict(saved["agent"])
@@ -417,19 +418,23 @@ def main(args: Args, dataset: dict | None = None, agent_type=Agent, update=updat
     if args.resume and args.run_dir:
         raise ValueError(f"--run-dir {args.run_dir}: a resumed run stays in {args.resume}")
     args = args.resolved()
-    agent, saved = load_checkpoint(args.resume, agent_type) if args.resume else (None, None)
     time = f"{datetime.now():%Y-%m-%d_%H-%M-%S-%f}"
     name = f"{args.env_id}__{agent_type.algorithm}__{args.seed}__{time}"
     name = name.replace("/", "-").replace(":", "-")
     run = (args.resume or args.run_dir or Path("runs") / name).expanduser()
     files = {file.name for file in run.glob("*")}
-    if not saved and files - {"in-use.lock", "unfinished.tmp"}:
+    if not args.resume and files - {"in-use.lock", "unfinished.tmp"}:
         raise ValueError(f"--run-dir {run} has files: choose another, or --resume {run}")
     torch.set_float32_matmul_precision(args.matmul_precision)
     torch.empty(8_000_000)  # freed at once: glibc then reuses blocks up to 32 MB, 7% faster
     torch.manual_seed(args.seed)
     num_envs = args.num_seeds * args.eval_episodes
-    with closing(gym.vector.SyncVectorEnv([lambda: d4rl.make(args.env_id)] * num_envs)) as envs:
+    lock = FileLock(run / "in-use.lock", timeout=0)  # no two processes train one run
+    with (
+        lock if run.exists() else nullcontext(),  # before a checkpoint is read
+        closing(gym.vector.SyncVectorEnv([lambda: d4rl.make(args.env_id)] * num_envs)) as envs,
+    ):
+        agent, saved = load_checkpoint(args.resume, agent_type) if args.resume else (None, None)
         if dataset is None:
             file = saved["data"]["path"] if saved else None
             dataset = args.dataset_path or file or d4rl.download(args.env_id)
@@ -453,7 +458,7 @@ def main(args: Args, dataset: dict | None = None, agent_type=Agent, update=updat
             dims = (*envs.single_observation_space.shape, *envs.single_action_space.shape)
             agent = agent_type(args, *dims).to(DEVICE)
         run.mkdir(parents=True, exist_ok=True)
-        with FileLock(run / "in-use.lock", timeout=0):  # no two processes train one run
+        with lock:
             origin = "D4RL's own file" if result["data"]["d4rl"] else "not D4RL's own"
             print(f"{len(data[0])} transitions of {result['data']['path']} ({origin})")
             print(f"on {DEVICE}; results in {run}: --resume {run} goes on from its last evaluation")
@@ -472,7 +477,7 @@ def as_cuda_graph(update, agent: Agent, data: list[Tensor]):
     from tensordict.nn import CudaGraphModule
 
     for optimizer in agent.optimizers.values():
-        optimizer.param_groups[0]["capturable"] = True
+        optimizer.param_groups[0]["capturable"] = True  # its step count stays on the GPU
     graph = CudaGraphModule(partial(update, agent, data))
     return lambda step: graph(torch.full((), step, device=DEVICE))
 
@@ -521,7 +526,7 @@ def train(run: Path, agent: Agent, data: list[Tensor], envs, result: dict, updat
             with bar.external_write_mode():
                 print(f"{step}/{args.total_steps}: {line}", flush=True)
             if evaluating:
-                writer.flush()  # before save: a resumed run does not log these updates again
+                writer.flush()  # before save: a resumed run logs only what follows its checkpoint
                 row = {name: values.tolist() for name, values in metrics.items()}
                 history.append({"step": step, "seconds": perf_counter() - began, **row})
                 save(run, agent, result)

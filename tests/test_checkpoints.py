@@ -14,7 +14,7 @@ import h5py
 import pytest
 import torch
 from conftest import Point, command_line, resumed, scalars, short, words
-from filelock import FileLock
+from filelock import FileLock, Timeout
 from gymnasium.vector import SyncVectorEnv
 
 import bear
@@ -129,6 +129,20 @@ def test_what_may_not_change(refused):
     assert {path: path.read_bytes() for path in RUN.iterdir()} == before
     torch.save(torch.load(CHECKPOINT, weights_only=True) | {"device": "cuda"}, CHECKPOINT)
     assert "device was cuda and cannot change" in refused("--resume run --total-steps 6")
+
+
+def test_a_run_is_locked_before_its_checkpoint_is_read(script, monkeypatch):
+    """Else another process could save a later one in between."""
+    script.main(short(script, total_steps=1))
+    args, read = resumed(script, total_steps=2), script.load_checkpoint
+
+    def read_when_locked(*arguments):
+        with pytest.raises(Timeout):
+            FileLock(RUN / "in-use.lock", timeout=0).acquire()
+        return read(*arguments)
+
+    monkeypatch.setattr(script, "load_checkpoint", read_when_locked)
+    assert len(script.main(args)["history"]) == 2
 
 
 def test_a_full_disk(monkeypatch, capsys):
