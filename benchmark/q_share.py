@@ -26,7 +26,8 @@ HERE = Path(__file__).parent
 LIMIT = float(np.exp(10))  # of alpha
 NEAR = 0.2  # MMD of a policy near the data
 OFFICIAL = "black"  # colour of the official BEAR
-OTHERS = ("bc", "gpu", "lunarlander", "what-bounds-q")  # how folders of other results end
+# how folders of other results end
+OTHERS = ("bc", "gpu", "learning-rate", "lunarlander", "what-bounds-q")
 SHORTER = {
     " (analytic)": "",
     "mmd kernel gaussian": "Gaussian kernel",
