@@ -84,8 +84,8 @@ class Point(gym.Env):
 
     observation_space = gym.spaces.Box(-9, 9, (3,), np.float32)
     action_space = gym.spaces.Box(-2, 2, (2,), np.float32)
-    at_step = {}  # what a test has happen at the n-th step of all
-    steps = 0
+    at_step = {}  # a function that a test has called at the n-th step of all; its reward is added
+    played = []  # actions of all steps
 
     def reset(self, seed=None, options=None):
         super().reset(seed=seed)
@@ -93,9 +93,9 @@ class Point(gym.Env):
         return self.obs.copy(), {}
 
     def step(self, action):
-        Point.steps += 1
-        Point.at_step.get(Point.steps, lambda: None)()
-        reward = self.obs @ self.obs + action @ action
+        Point.played.append(action)
+        more = Point.at_step.get(len(Point.played), lambda: None)() or 0
+        reward = self.obs @ self.obs + action @ action + more
         return self.obs.copy(), float(reward), False, False, {}
 
 
@@ -131,7 +131,7 @@ def words(script, **changes):
 def points(tmp_path, monkeypatch):
     """Arrays of a random policy in Point-v0, and an empty folder with a file of them."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(Point, "steps", 0)
+    monkeypatch.setattr(Point, "played", [])
     monkeypatch.setattr(Point, "at_step", {})
     rng = np.random.default_rng(0)
     arrays = {"observations": rng.normal(size=(50, 3)), "actions": rng.uniform(-1, 1, (50, 2))}

@@ -1,6 +1,5 @@
 """A run stopped, killed or out of disk goes on to the same bits; a checkpoint executes nothing."""
 
-import hashlib
 import itertools
 import json
 import multiprocessing
@@ -11,13 +10,13 @@ import sys
 from pathlib import Path
 
 import h5py
+import numpy as np
 import pytest
 import torch
 from conftest import Point, command_line, resumed, scalars, short, words
 from filelock import FileLock, Timeout
 from gymnasium.vector import SyncVectorEnv
 
-import bear
 import uwac
 
 pytestmark = pytest.mark.usefixtures("points")
@@ -26,27 +25,42 @@ CHECKPOINT = RUN / "checkpoint.pt"
 
 
 def left(run):
-    """What a run leaves, but for times, as text, with checksums of tensors."""
+    """What a run leaves, but for times, as text, with hashes of tensors."""
     result = json.loads(Path(run, "result.json").read_text())
     checkpoint = torch.load(Path(run, "checkpoint.pt"), weights_only=True)
     for part in (result, checkpoint):
         for row in part["history"]:
             del row["seconds"]
-
-    def checksum(tensor):
-        return hashlib.sha256(tensor.numpy().tobytes()).hexdigest()
-
-    return json.dumps([result, checkpoint], default=checksum)
+    return json.dumps([result, checkpoint], default=lambda tensor: hash(tensor.numpy().tobytes()))
 
 
-def test_a_run_stopped_by_ctrl_c_goes_on(script, monkeypatch, capsys):
-    """In the second evaluation."""
-    Point.at_step = {13: lambda: os.kill(os.getpid(), signal.SIGINT)}
-    assert command_line(script, words(script), monkeypatch) == 1
+def fill_the_disk():
+    """A file takes half of a checkpoint from now on."""
+    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (CHECKPOINT.stat().st_size // 2, hard))
+
+
+@pytest.mark.parametrize("happens, said", [
+    (lambda: os.kill(os.getpid(), signal.SIGINT), "stopped: --resume run goes on from update 3"),
+    (fill_the_disk, "error: [Errno 27] File too large"),
+    (lambda: np.nan, "error: diverged at update 6: a return is not finite"),
+])  # fmt: skip
+def test_a_run_that_something_ends_goes_on(script, happens, said, monkeypatch, capsys):
+    """In the second evaluation, of one seed of two. What came before stays, all is closed."""
+    closed = []
+    monkeypatch.setattr(Point, "close", lambda self: closed.append(self))
+    Point.at_step = {26: happens}
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        assert command_line(script, words(script, num_seeds=2), monkeypatch) == 1
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     shown = capsys.readouterr()
     assert "results in run: --resume run goes on from its last evaluation\n" in shown.out
-    assert shown.err.splitlines()[-1] == "stopped: --resume run goes on from update 3"
+    assert shown.err.splitlines()[-1] == said
+    assert len(closed) == 2
     assert [row["step"] for row in script.load_checkpoint(RUN)[1]["history"]] == [3]
+    assert len(json.loads((RUN / "result.json").read_text())["history"]) == 1
     assert command_line(script, "--resume run", monkeypatch) == 0
     assert [row["step"] for row in script.load_checkpoint(RUN)[1]["history"]] == [3, 6]
 
@@ -104,10 +118,10 @@ def test_what_may_change():
     assert 1000 < longer[1]["seconds"] < 1100
     assert uwac.main(resumed(uwac))["history"] == longer
     Path("points.hdf5").rename("moved.hdf5")
-    Point.steps = 0
+    Point.played.clear()
     changes = {"total_steps": 7, "eval_episodes": 3, "dataset_path": "moved.hdf5"}
     result = uwac.main(resumed(uwac, **changes))
-    assert (Point.steps, result["data"]["path"]) == (30, "moved.hdf5")
+    assert (len(Point.played), result["data"]["path"]) == (30, "moved.hdf5")
     assert (result["args"]["total_steps"], result["args"]["dataset_path"]) == (7, "moved.hdf5")
 
 
@@ -145,23 +159,6 @@ def test_a_run_is_locked_before_its_checkpoint_is_read(script, monkeypatch):
     assert len(script.main(args)["history"]) == 2
 
 
-def test_a_full_disk(monkeypatch, capsys):
-    """A file takes half of a checkpoint from the second evaluation on; the first one is whole."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-
-    def fill():
-        half = CHECKPOINT.stat().st_size // 2
-        resource.setrlimit(resource.RLIMIT_FSIZE, (half, hard))
-
-    Point.at_step = {13: fill}
-    try:
-        assert command_line(uwac, words(uwac), monkeypatch) == 1
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert capsys.readouterr().err.endswith("error: [Errno 27] File too large\n")
-    assert [row["step"] for row in uwac.load_checkpoint(RUN)[1]["history"]] == [3]
-
-
 class Code:
     """What a pickle would execute."""
 
@@ -170,7 +167,8 @@ class Code:
 
 
 def test_a_damaged_or_malicious_checkpoint(refused):
-    """Missing, cut, of other arguments and sizes, with code as the whole file and inside."""
+    """Missing, cut, of other arguments and sizes, with code as the whole file and inside. A run of
+    the other script is told by its name."""
     uwac.main(short(uwac, total_steps=1))
     content = CHECKPOINT.read_bytes()
     saved = torch.load(CHECKPOINT, weights_only=True)
@@ -187,13 +185,9 @@ def test_a_damaged_or_malicious_checkpoint(refused):
         error = refused("--resume run --total-steps 2")
         assert error.startswith("error: run/checkpoint.pt: no uwac checkpoint that "), what
     assert "size mismatch for actor.layers.0.weight" in error  # the whole reason
+    torch.save(saved | {"algorithm": "bear"}, CHECKPOINT)
+    assert "(it is a run of bear)" in refused("--resume run --total-steps 2")
     assert not Path("executed").exists()
     torch.save(Code(), CHECKPOINT)
     torch.load(CHECKPOINT, weights_only=False)  # while it does without that protection
     assert Path("executed").exists()
-
-
-@pytest.mark.parametrize("script, other", [(bear, uwac), (uwac, bear)])
-def test_a_run_of_the_other_script(script, other, refused):
-    script.main(short(script, total_steps=1))
-    assert f"(it is a run of {script.Agent.algorithm})" in refused("--resume run", other)

@@ -24,15 +24,7 @@ import d4rl
 from d4rl import old_gym
 
 GOLDEN = ROOT / "tests" / "golden"
-HANDS = {  # what an episode begins with: array of the model, whose element, name in golden/
-    "pen": [("body_quat", "target_obj_body_id", "desired_orien")],
-    "hammer": [("body_pos", "target_body_id", "board_pos")],
-    "door": [("body_pos", "door_body_id", "door_body_pos")],
-    "relocate": [
-        ("body_pos", "obj_body_id", "obj_pos"),
-        ("site_pos", "target_obj_site_id", "target_pos"),
-    ],
-}
+HANDS = ("pen", "hammer", "door", "relocate")
 
 
 @pytest.mark.filterwarnings("ignore:.*out of date")
@@ -47,9 +39,7 @@ def test_the_table_of_tasks():
         file, sha256 = d4rl.DATASETS[task]
         assert (d4rl.SERVER + file, sha256) == (row["url"], row["sha256"])
         assert gym.spec(task).max_episode_steps == int(row["step_limit"])
-        _, _, *returns = d4rl.TASKS[task.split("-")[0]]
-        assert returns == [float(row["ref_min"]), float(row["ref_max"])]
-        returns = np.array(returns)
+        returns = np.array([float(row["ref_min"]), float(row["ref_max"])])
         for name in (task, task.removesuffix("-v0"), f"d4rl:{task}"):
             assert d4rl.full_id(name) == task
             assert d4rl.normalized_score(name, returns) == pytest.approx([0, 100])
@@ -87,6 +77,7 @@ def test_the_environments_methods():
         np.testing.assert_equal(dict(one.get_dataset(d4rl.HERE / d4rl.DEMO)), expected)
     assert gym.make(env.spec, max_episode_steps=7)._max_episode_steps == 7
     np.testing.assert_equal(dict(gym.make("door-demo-v0").get_dataset()), expected)
+    assert d4rl.describe(d4rl.HERE / d4rl.DEMO)["d4rl"] is False  # which D4RL itself has not
 
 
 @pytest.mark.parametrize("task", HANDS)
@@ -118,9 +109,7 @@ def test_an_episode_of_d4rls_is_the_same_here(task, episode):
     hand = env.unwrapped
     env.reset(seed=0)
     mujoco.mj_resetData(hand.model, hand.data)
-    for array, element, name in HANDS[task]:
-        getattr(hand.model, array)[getattr(hand, element)] = golden[name]
-    hand.set_state(golden["qpos"], golden["qvel"])
+    hand.set_env_state({name: golden[name] for name in hand._state_space})
     start = hand._get_obs()
     steps = [env.step(action) for action in golden["action"]]
     obs, rewards, terminated, truncated, _ = zip(*steps, strict=True)
@@ -161,21 +150,17 @@ def test_a_walkers_actions_are_clipped_and_it_can_be_copied(task):
         np.testing.assert_equal(step, steps[0])
 
 
-def test_a_renderer_that_is_not_there(monkeypatch):
+def test_mujoco_with_another_version_or_without_its_renderer(monkeypatch):
     monkeypatch.delitem(sys.modules, "d4rl.envs", raising=False)
+    versions = {"gymnasium-robotics": "1.4.2", "mujoco": "3.2.6"}
+    for package, wanted in versions.items():
+        monkeypatch.setattr("importlib.metadata.version", (versions | {package: "9.9.9"}).get)
+        with pytest.raises(ImportError, match=f"install {package}=={wanted}"):
+            importlib.import_module("d4rl.envs")
     monkeypatch.setitem(sys.modules, "mujoco", None)
     monkeypatch.setenv("MUJOCO_GL", "none")
     with pytest.raises(ImportError, match="^MuJoCo cannot be imported with MUJOCO_GL=none: "):
         d4rl.make("door")
-
-
-@pytest.mark.parametrize("package", ["gymnasium-robotics", "mujoco"])
-def test_another_version_is_refused(package, monkeypatch):
-    monkeypatch.delitem(sys.modules, "d4rl.envs", raising=False)
-    versions = {"gymnasium-robotics": "1.4.2", "mujoco": "3.2.6"}
-    monkeypatch.setattr("importlib.metadata.version", (versions | {package: "9.9.9"}).get)
-    with pytest.raises(ImportError, match=f"install {package}=={versions[package]}"):
-        importlib.import_module("d4rl.envs")
 
 
 def test_environments_that_cannot_be_used(monkeypatch):
@@ -196,32 +181,32 @@ def test_environments_that_cannot_be_used(monkeypatch):
             d4rl.make("Point-v0")
 
 
-def of_old_gym():
-    env = old_gym.wrappers.TransformObservation(old_gym.make("door-demo-v0"), np.negative)
-    return old_gym.wrappers.TransformReward(env, np.square)
-
-
 def test_old_gym_has_the_calls_of_an_offline_program():
-    """As CORL's programs make them. Numbers are Gymnasium's for the same seeds."""
+    """As CORL's programs make them, through wrappers. Numbers are Gymnasium's for the same seeds,
+    a copy's too."""
     plain = gym.make("door-demo-v0")
-    env = of_old_gym()
+    env = old_gym.wrappers.TransformObservation(old_gym.make("door-demo-v0"), np.negative)
+    env = old_gym.wrappers.TransformReward(env, np.square)
+    assert env.door_body_id == plain.unwrapped.door_body_id
+    assert isinstance(env, old_gym.Env) and not hasattr(env, "no_such_thing")
     np.testing.assert_equal(d4rl.qlearning_dataset(env), d4rl.qlearning_dataset(plain))
     np.testing.assert_equal(env.get_dataset(), plain.get_dataset())
-    env.seed(3)
-    env.action_space.seed(3)
-    plain.action_space.seed(3)
-    for seed in (3, None):  # the second episode goes on with the generator that the seed began
-        state, done = env.reset(), False
-        obs, _ = plain.reset(seed=seed)
-        np.testing.assert_array_equal(state, -obs)
-        while not done:
-            state, reward, done, info = env.step(env.action_space.sample())
-            obs, expected, _, truncated, _ = plain.step(plain.action_space.sample())
-            np.testing.assert_array_equal(state, -obs)
-            assert (reward, done) == (np.square(expected), truncated)
-        assert info["TimeLimit.truncated"] is True
-    np.testing.assert_array_equal(env.reset(seed=3), -plain.reset(seed=3)[0])
     assert env.get_normalized_score(7.0) == plain.get_normalized_score(7.0)
+    for one in (copy.deepcopy(env), pickle.loads(pickle.dumps(env)), env):
+        one.seed(3)
+        one.action_space.seed(3)
+        plain.action_space.seed(3)
+        for seed in (3, None):  # the second episode goes on with the generator that the seed began
+            state, done = one.reset(), False
+            obs, _ = plain.reset(seed=seed)
+            np.testing.assert_array_equal(state, -obs)
+            while not done:
+                state, reward, done, info = one.step(one.action_space.sample())
+                obs, expected, _, truncated, _ = plain.step(plain.action_space.sample())
+                np.testing.assert_array_equal(state, -obs)
+                assert (reward, done) == (np.square(expected), truncated)
+            assert info["TimeLimit.truncated"] is True
+        np.testing.assert_array_equal(one.reset(seed=3), -plain.reset(seed=3)[0])
 
 
 def test_old_gym_says_how_an_episode_ended():
@@ -236,15 +221,6 @@ def test_old_gym_says_how_an_episode_ended():
     for _ in range(201):
         _, _, done, _ = bare.step(bare.action_space.low)
     assert not done and bare._max_episode_steps == 200
-
-
-def test_old_gym_finds_attributes_through_wrappers():
-    env = of_old_gym()
-    assert env.door_body_id == env.unwrapped.door_body_id
-    assert isinstance(env, old_gym.Env) and not hasattr(env, "no_such_thing")
-    for twin in (copy.deepcopy(env), pickle.loads(pickle.dumps(env))):
-        ours, theirs = ([one.reset(seed=0), one.step(np.ones(28))] for one in (env, twin))
-        np.testing.assert_equal(theirs, ours)
 
 
 def test_d4rl_in_a_python_of_its_own(tmp_path):

@@ -124,7 +124,3 @@ def test_where_a_file_is_looked_for(server, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("D4RL_DATASET_DIR", str(rebuilt))
     with pytest.raises(OSError, match=r"Not a directory.*\n.*rebuilt.hdf5 \(D4RL_DATASET_DIR\)"):
         d4rl.download("hammer-human")
-
-
-def test_the_demo_is_not_d4rls_own():
-    assert d4rl.describe(ROOT / "d4rl" / d4rl.DEMO)["d4rl"] is False

@@ -126,8 +126,6 @@ def test_a_name_is_a_short_file_and_no_other_runs():
     (("bear", "bear+sn", "uwac"), [], False),
     (("bear", "uwac", "uwac-no-sn"), [], False),
     (("bear", "uwac"), ["--spectral-norm", "False"], False),
-    (("bear+sn", "uwac"), [], False),
-    (("uwac",), [], False),
 ])  # fmt: skip
 def test_bear_without_norm_beside_uwac_with_it_is_said(methods, option, warned, capsys):
     """Of a hand: on hopper no method has the norm."""

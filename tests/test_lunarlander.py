@@ -232,14 +232,3 @@ def test_bad_input(tmp_path, refused, monkeypatch):
     for wrong in ({"expert_seed": 2**63}, {"dropout": 0.0}, {"beta": np.inf}, {"clip": "left"}):
         pytest.raises(ValueError, replace, TINY, **wrong)
     assert command_line(lunar, "--tau 2", monkeypatch) == 2
-
-
-def test_a_full_disk_leaves_no_half_of_an_expert(tmp_path, monkeypatch):
-    def full(file, **arrays):
-        file.write_bytes(b"half")
-        raise OSError
-
-    monkeypatch.setattr(lunar, "train_expert", lambda args: {"obs": 0})
-    monkeypatch.setattr(np, "savez_compressed", full)
-    pytest.raises(OSError, lunar.main, replace(TINY, run_dir=tmp_path))
-    assert not (tmp_path / "expert.npz").exists()

@@ -21,7 +21,6 @@ import uwac
 
 pytestmark = pytest.mark.usefixtures("points")
 RUN = Path("run")
-gym.register("Endless-v0", Point)
 gym.register("own/Point-v0", Point, max_episode_steps=5)
 
 
@@ -85,16 +84,13 @@ def test_folders(monkeypatch):
 
 
 def test_a_resumed_run_takes_the_file_that_it_began_with(monkeypatch):
-    """Though the task has another by now. A new run may take the arguments that it has then."""
+    """Though the task has another by now. The arguments stay those that were given."""
     monkeypatch.setattr(d4rl, "download", lambda env_id: Path("points.hdf5"))
     uwac.main(short(uwac, total_steps=1, dataset_path=None))
     monkeypatch.setattr(d4rl, "download", lambda env_id: Path("other.hdf5"))
     result = uwac.main(resumed(uwac, total_steps=2))
     assert (len(result["history"]), result["data"]["path"]) == (2, "points.hdf5")
-    Path("points.hdf5").rename("other.hdf5")
-    agent, _ = uwac.load_checkpoint(RUN)
-    result = uwac.main(dataclasses.replace(agent.args, run_dir="new"))
-    assert (len(result["history"]), result["data"]["path"]) == (1, "other.hdf5")
+    assert result["args"]["dataset_path"] is None
 
 
 def test_what_is_trained_on_and_scored(monkeypatch):
@@ -157,13 +153,9 @@ def test_evaluate_sums_the_rewards_of_whole_episodes():
     assert len(set(seeds)) == 3 and max(seeds) < 2**30
 
 
-@pytest.mark.parametrize("changes, hint", [
-    ({"beta": 1e-12}, "; the weights are near 0"),
-    ({"beta": 1e9, "weight_clip": 0.5}, "; every weight is clipped"),
-])  # fmt: skip
-def test_evaluations(changes, hint, monkeypatch, capsys):
+def test_evaluations(monkeypatch, capsys):
     """The best of --eval-candidates samples and one sample play the same episodes, in float32;
-    --matmul-precision is that of training."""
+    --matmul-precision is that of training. Weights at a limit near 0 are said."""
     calls, expected = [], []
 
     def spy(function, *args):
@@ -171,14 +163,15 @@ def test_evaluations(changes, hint, monkeypatch, capsys):
         return function(*args)
 
     monkeypatch.setattr(uwac, "evaluate", partial(spy, uwac.evaluate))
-    args = short(uwac, matmul_precision="medium", seed=5, **changes)
+    args = short(uwac, matmul_precision="medium", seed=5, weight_clip=0.005)
     uwac.main(args, update=partial(spy, uwac.update))
     for step in range(1, 7):
         expected.append(("update", "medium", step))
         if step in (3, 6):
             expected += [("evaluate", "highest", [5, step], num) for num in (3, 1)]
     assert calls == expected
-    assert capsys.readouterr().out.count(hint) == 2
+    lines = capsys.readouterr().out
+    assert lines.count("; every weight is clipped") == lines.count("; the weights are near 0") == 2
 
 
 def test_how_often_one_evaluates_and_logs_changes_nothing():
@@ -196,30 +189,10 @@ def test_how_often_one_evaluates_and_logs_changes_nothing():
     assert not any(torch.equal(one[name], other[name]) for name in one if "weight" in name)
 
 
-def test_a_run_that_diverges(script, monkeypatch, capsys):
-    """By one seed of two, whose second evaluation has a reward that is not a number: what came
-    before stays, and environments are closed."""
-    closed = []
-    monkeypatch.setattr(Point, "close", lambda self: closed.append(self))
-    step = Point.step
-
-    def broken(self, action):
-        obs, reward, *ends = step(self, action)
-        return obs, np.nan if Point.steps == 26 else reward, *ends
-
-    monkeypatch.setattr(Point, "step", broken)
-    assert command_line(script, words(script, num_seeds=2), monkeypatch) == 1
-    error = capsys.readouterr().err.splitlines()[-1]
-    assert error.startswith("error: diverged at update 6: a return")
-    assert len(closed) == 2
-    assert [row["step"] for row in script.load_checkpoint(RUN)[1]["history"]] == [3]
-    assert "NaN" not in (RUN / "result.json").read_text()
-
-
 def test_metrics_are_checked_before_an_evaluation():
     with pytest.raises(FloatingPointError, match="at update 3: .*critic_loss.* not finite"):
         uwac.main(short(uwac, critic_lr=1e30, log_every=100))
-    assert Point.steps == 0
+    assert not Point.played
 
 
 def test_the_first_line_comes_after_100_updates(capsys):
@@ -233,8 +206,6 @@ def test_the_first_line_comes_after_100_updates(capsys):
 @pytest.mark.parametrize("option, problem", [
     ("--dropout 0", "--dropout 0: no variance to weigh by; add --weighting none"),
     ("--resume nothing", "nothing/checkpoint.pt"),
-    ("--env-id CartPole-v1", "CartPole-v1: must have vectors"),
-    ("--env-id Endless-v0", "Endless-v0: needs a step limit"),
     ("--env-id Nothing-v0", "Nothing-v0"),
     ("--dataset-path missing.hdf5", "missing.hdf5"),
     ("--run-dir .", "--run-dir . has files: choose another, or --resume ."),

@@ -1,11 +1,14 @@
-"""What recorded numbers (test_lockstep.py) do not show of networks, `update`, and actions."""
+"""What recorded numbers (test_lockstep.py) do not show of uwac.py's networks, estimates of Var[Q],
+weights, actions and `update`."""
 
 import copy
 import math
 
 import numpy as np
 import pytest
+import speed
 import torch
+from conftest import zeroed
 from torch.testing import assert_close
 
 import uwac
@@ -14,8 +17,7 @@ import uwac
 def test_log_std_of_the_vae_stays_from_minus_4_to_15():
     """Seen in the loss, where the decoder gives 0: half the KL of such a standard deviation."""
     vae = uwac.BehaviorVAE(1, obs_dim=5, action_dim=2)
-    for parameter in vae.parameters():
-        torch.nn.init.zeros_(parameter)
+    zeroed(vae)
     for bias, log_std in ((-1e3, -4.0), (1e3, 15.0)):
         vae.encoder.layers[2].bias.data[..., vae.latent_dim :] = bias
         kl = -0.5 * (1 + 2 * log_std - math.exp(2 * log_std))
@@ -77,16 +79,74 @@ def test_act_takes_one_state_shared_states_and_each_seeds_own(script):
         found = agent.act(given, deterministic=True)
         np.testing.assert_allclose(found[0], wanted[0], atol=1e-6)
         assert found.shape == wanted.shape == agent.act(given, num=3).shape
-    for wrong in (
-        obs[..., 1:],
-        obs[..., :1],
-        obs[:1],
-        np.concatenate([obs, obs]),
-        obs[None],
-        obs[0, 0, 0],
-    ):
+    four = np.concatenate([obs, obs])
+    for wrong in (obs[..., 1:], obs[..., :1], obs[:1], four, obs[None], obs[0, 0, 0]):
         with pytest.raises(ValueError, match="^observations .* are not "):
             agent.act(wrong)
+
+
+def critic_and_pairs():
+    """Random critics of two seeds, with larger weights than untrained ones', and 32 states and
+    actions of each."""
+    critic = uwac.Critic(2, obs_dim=39, action_dim=28)
+    for layer in critic.layers:
+        bound = layer.weight.shape[-2] ** -0.5
+        layer.weight.data.uniform_(-bound, bound)
+    return critic, torch.randn(2, 32, 39), torch.rand(2, 32, 28) * 2 - 1
+
+
+@pytest.mark.parametrize("p", [0.02, 0.1, 0.5, 0.9])
+@pytest.mark.parametrize("as_on_a_gpu", [False, True])
+def test_mc_is_the_variance_of_plain_passes(p, as_on_a_gpu, monkeypatch):
+    """With a mask of its own for each layer, critic and seed, and the same one for all rows."""
+    critic, obs, action = critic_and_pairs()
+    torch.manual_seed(3)
+    expected = speed.plain_uncertainty(critic, obs, action, uwac.Args(dropout=p, passes=7))
+    monkeypatch.setattr(torch.Tensor, "is_cuda", as_on_a_gpu)
+    torch.manual_seed(3)
+    found = uwac.mc_dropout_variance(critic, obs, action, p, 7).sum(0)
+    assert_close(found, expected, rtol=1e-4 if as_on_a_gpu else 1e-5, atol=0)
+
+
+def test_a_gpu_takes_passes_in_pieces_of_at_most_1_gb(monkeypatch):
+    """On the way of a GPU, with tensors that hold no numbers."""
+    largest = []
+    relu = torch.nn.functional.relu
+    monkeypatch.setattr(uwac.F, "relu", lambda x, **_: largest.append(x.numel()) or relu(x))
+    monkeypatch.setattr(torch.Tensor, "is_cuda", True)
+    with torch.device("meta"):
+        critic = uwac.Critic(20, obs_dim=39, action_dim=28)
+        pairs = torch.empty(20, 4096, 39), torch.empty(20, 4096, 28)
+        found = uwac.mc_dropout_variance(critic, *pairs, 0.1, 100)
+    assert found.shape == (2, 20, 4096)
+    assert 2**27 < max(largest) <= 2**28
+
+
+@pytest.mark.parametrize("p", [0.1, 0.5])
+def test_analytic_is_the_variance_of_many_passes(p):
+    """Of 2,000, which have a relative standard error of sqrt(2 / 2,000) = 3.2%."""
+    critic, obs, action = critic_and_pairs()
+    sampled = uwac.mc_dropout_variance(critic, obs, action, p, 2000)
+    ratio = uwac.analytic_dropout_variance(critic, obs, action, p) / sampled
+    assert abs(ratio.mean() - 1) < 0.05
+    assert (ratio - 1).square().mean().sqrt() < 0.07
+
+
+@pytest.mark.parametrize("weighting, weights", [
+    ("variance", [1.5, 1.0, 0.4, 0.0]),
+    ("std", [1.5, 1.6**0.5, 0.8, 0.0]),
+    ("exp", [1.0, math.exp(-(1.6**2)), math.exp(-6.4), 0.0]),
+    ("none", [1.0, 1.0, 1.0, 1.0]),
+])  # fmt: skip
+def test_weights_by_hand(weighting, weights):
+    """beta / Var and its relatives, at most the clip; from no variance to an infinite one."""
+    variance = torch.tensor([0.0, 1.6, 4.0, math.inf], requires_grad=True)
+    args = uwac.Args(weighting=weighting, beta=1.6, weight_clip=1.5)
+    found = uwac.uncertainty_weight(variance, args)
+    assert_close(found, torch.tensor(weights))
+    assert not found.requires_grad
+    args.weight_clip = 0.5
+    assert uwac.uncertainty_weight(variance, args).max() == (1 if weighting == "none" else 0.5)
 
 
 def transitions():
@@ -110,29 +170,22 @@ def small(script, **changes):
     return agent
 
 
-def test_each_learning_rate_moves_its_own_network_alone(script):
+def test_each_learning_rate_moves_its_own_network_alone_and_targets_follow(script):
     """By Adam's first step, which is the learning rate."""
     networks = {"actor_lr": "actor", "critic_lr": "critic", "vae_lr": "vae", "dual_lr": "log_alpha"}
     for rate, network in networks.items():
-        agent = small(script, tau=0.0, **(dict.fromkeys(networks, 0.0) | {rate: 0.01}))
+        agent = small(script, tau=0.1, **(dict.fromkeys(networks, 0.0) | {rate: 0.01}))
         before = copy.deepcopy(dict(agent.named_parameters()))
         script.update(agent, transitions(), 1)
-        for name, parameter in agent.named_parameters():
-            distance = (parameter - before[name]).abs().max().item()
+        after = dict(agent.named_parameters())
+        for name, old in before.items():
+            if name.startswith("target_"):
+                source = after[name.removeprefix("target_")]
+                assert_close(after[name], 0.9 * old + 0.1 * source)
+                continue
+            distance = (after[name] - old).abs().max().item()
             expected = 0.01 if name.split(".")[0] == network else 0
             assert distance == pytest.approx(expected, rel=1e-3), name
-
-
-def test_all_targets_follow(script):
-    agent = small(script, tau=0.1)
-    before = copy.deepcopy(dict(agent.named_parameters()))
-    script.update(agent, transitions(), 1)
-    after = dict(agent.named_parameters())
-    for name, old in before.items():
-        if name.startswith("target_"):
-            source = after[name.removeprefix("target_")]
-            assert_close(after[name], 0.9 * old + 0.1 * source)
-            assert not torch.equal(after[name], old)
 
 
 @pytest.mark.parametrize("threshold, sign, limit", [(0.0, 1, 10), (1e3, -1, -5)])
