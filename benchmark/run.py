@@ -280,7 +280,7 @@ def main(args: Args, options: list[str]) -> int:
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()  # fails now, and not after hours
     try:  # Ray would warn that it uses tokens
-        ray.init(args.address, log_to_driver=False, logging_level="ERROR")
+        ray.init(address=args.address, log_to_driver=False, logging_level="ERROR")
     except ray.exceptions.RayError as error:  # such as a token that is missing
         raise ValueError(f"--address {args.address}: {error}") from error
     signal.signal(signal.SIGTERM, lambda *_: os._exit(143))  # Ray would print its stack
