@@ -123,15 +123,15 @@ def analytic_dropout_variance(critic: Critic, obs: Tensor, action: Tensor, p: fl
     mask_variance = p / (1 - p)  # variance of one element of a mask (its mean is 1)
     h1 = F.relu(first(concat(obs, action)))
     z = second(h1)  # mean of Z, whose deviation is std
-    std = (mask_variance * h1.square() @ w2.square()).sqrt().clamp(min=1e-12)
+    std = (mask_variance * h1.square() @ w2.square()).sqrt().clamp(min=1e-12)  # no 0 / 0 below
     t = (z / std).clamp(-8, 8)  # changes nothing in float32, but avoids slow denormal numbers
-    cdf = torch.special.ndtr(t)  # P(Z > 0)
+    cdf = torch.special.ndtr(t)  # P(Z > 0), also the mean slope of relu(Z)
     pdf = torch.exp(-0.5 * t.square()) / (2 * torch.pi) ** 0.5
     mean = z * cdf + std * pdf  # E[relu(Z)]
     mean_square = z * mean + std.square() * cdf  # E[relu(Z)^2]
     # First mask, linear part: a first-layer unit moves all second-layer units together.
     shared = mask_variance * (h1 * ((w3 * cdf) @ w2.mT)).square().sum(-1)
-    # Second mask, and the rest of the first: independent for each second-layer unit.
+    # Second mask, and the rest of the first (hence the last term), independent for each unit.
     unit = (1 + mask_variance) * mean_square - mean.square() - (cdf * std).square()
     variance = (shared + (w3.square() * unit).sum(-1)).clamp(min=0)
     return variance.view(2, *action.shape[:-1])
