@@ -11,7 +11,7 @@ H: hidden units. Twin critics lead with a 2. S seeds are trained at once: tensor
 dimension S, first or right after the 2, which comments mostly leave out.
 
 Sources of defaults, in brackets: paper (with its section), ml-uwac (its authors' code), BEAR (the
-code of BEAR's author, on which ml-uwac builds), CORL, D4RL.
+code of BEAR's author, on which ml-uwac builds), CORL (offline RL in single files), D4RL.
 """
 
 import copy

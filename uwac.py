@@ -13,7 +13,7 @@ dimension S, first or right after the 2, which comments mostly leave out.
 T: dropout passes.
 
 Sources of defaults, in brackets: paper (with its section), ml-uwac (its authors' code), BEAR (the
-code of BEAR's author, on which ml-uwac builds), CORL, D4RL.
+code of BEAR's author, on which ml-uwac builds), CORL (offline RL in single files), D4RL.
 """
 
 import copy
