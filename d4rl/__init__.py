@@ -157,7 +157,7 @@ def download(env_id: str) -> Path:
     ~/.d4rl/datasets) under its own name, or there as TASK-rebuilt.hdf5; D4RL's server; a mirror;
     TASK-rebuilt.hdf5 in this folder, said so. Raises ValueError for a wrong file, else OSError."""
     if full_id(env_id) not in DATASETS:
-        raise ValueError(f"{env_id}: no data of it here; give a file (--dataset-path). Sets: {', '.join(TASKS)}")
+        raise ValueError(f"{env_id}: no data of it; give --dataset-path. Sets: {', '.join(TASKS)}")
     file, sha256 = DATASETS[full_id(env_id)]
     cache = Path(os.getenv("D4RL_DATASET_DIR") or "~/.d4rl/datasets").expanduser()
     path = (HERE if file == DEMO else cache) / Path(file).name

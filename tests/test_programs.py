@@ -45,7 +45,7 @@ CASES = [
     (run, "--cpus 1 word", "word: not an option"),
     (run, "--run_dir a", "--run-dir is given to each run"),
     (run, "--num-seeds 2", "--num-seeds trains seeds 0, 1, ... in one run"),
-    (run, "--tasks Point-v0", "Point-v0: no data of it here"),
+    (run, "--tasks Point-v0", "Point-v0: no data of it; give"),
     (speed, "--threads 1 --folder=~/damaged", "damaged/speed.json: damaged, move it away"),
     (variance, "--folder=~/damaged", "damaged/variance.json exists: choose another --folder"),
 ]
