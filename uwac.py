@@ -527,8 +527,7 @@ def load_checkpoint(run: str | Path, agent_type: type[Agent] = Agent) -> tuple[A
         for name, optimizer in agent.optimizers.items():
             optimizer.load_state_dict(saved["optimizers"][name])
     except Exception as error:  # a damaged file can raise almost anything
-        problem = f"no {agent_type.algorithm} checkpoint that this version can load"
-        raise ValueError(f"{path}: {problem} ({error})") from error
+        raise ValueError(f"{path}: no run of {agent_type.algorithm} to load ({error})") from error
     return agent, saved
 
 
@@ -567,7 +566,7 @@ def main(args: Args, dataset: dict | None = None, agent_type=Agent, update=updat
     run = (args.resume or args.run_dir or Path("runs") / name).expanduser()
     files = {file.name for file in run.glob("*")}
     if not args.resume and files - {"in-use.lock", "unfinished.tmp"}:
-        raise ValueError(f"--run-dir {run} has files: choose another, or --resume {run}")
+        raise ValueError(f"--run-dir {run} has files: choose another")
     torch.set_float32_matmul_precision(args.matmul_precision)
     torch.empty(8_000_000)  # freed at once: glibc then reuses blocks up to 32 MB, 7% faster
     torch.manual_seed(args.seed)
@@ -666,12 +665,8 @@ def train(run: Path, agent: Agent, data: list[Tensor], envs, result: dict, updat
             line = ", ".join(f"{name} {values.mean():.3g}" for name, values in metrics.items())
             if step <= args.warmup_steps:
                 line = f"warm-up, {line}"
-            elif evaluating and args.weighting != "none":
-                weight = metrics["weight"].mean()
-                if weight > 0.999 * args.weight_clip:
-                    line += "; every weight is clipped, see --beta"
-                if weight < 0.01:
-                    line += "; the weights are near 0, see --beta"
+            elif evaluating and metrics["weight"].mean() > 0.999 * args.weight_clip:
+                line += "; every weight is clipped, see --beta"
             with bar.external_write_mode():
                 print(f"{step}/{args.total_steps}: {line}", flush=True)
             if evaluating:

@@ -183,7 +183,7 @@ def test_a_damaged_or_malicious_checkpoint(refused):
         elif what is not None:
             torch.save(what, CHECKPOINT)
         error = refused("--resume run --total-steps 2")
-        assert error.startswith("error: run/checkpoint.pt: no uwac checkpoint that "), what
+        assert error.startswith("error: run/checkpoint.pt: no run of uwac to load ("), what
     assert "size mismatch for actor.layers.0.weight" in error  # the whole reason
     torch.save(saved | {"algorithm": "bear"}, CHECKPOINT)
     assert "(it is a run of bear)" in refused("--resume run --total-steps 2")
