@@ -1,7 +1,7 @@
 """BEAR: offline reinforcement learning that keeps the policy near the actions in the data.
 
 Kumar et al., "Stabilizing Off-Policy Q-Learning via Bootstrapping Error Reduction" (NeurIPS 2019),
-as the baseline of Wu et al. (UWAC, ICML 2021), "the paper" from here on. `update` follows their
+as the baseline of Wu et al. (UWAC, ICML 2021), "the paper" from here on. `update` follows its
 Algorithm 1 without what UWAC adds, which `diff bear.py uwac.py` shows.
 
     python bear.py --env-id door-demo --warmup-steps 500 --total-steps 1750
@@ -42,8 +42,8 @@ from tqdm.auto import tqdm
 import d4rl
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-RNG = torch.cuda if DEVICE == "cuda" else torch  # draws training's random numbers
-GPUS = range(torch.cuda.device_count())  # their random states are restored after an evaluation
+RNG = torch.cuda if DEVICE == "cuda" else torch  # has the generator of training
+GPUS = range(torch.cuda.device_count())  # an evaluation leaves their generators as they were
 PACKAGES = ("torch", "numpy", "gymnasium", "gymnasium-robotics", "mujoco")  # in result.json
 
 # Arguments that a resumed run may change. All others shape training.
@@ -62,9 +62,10 @@ Probability = Annotated[float, Field(ge=0, le=1)]
 class Args:
     env_id: str = "door-human"  # D4RL task (v0 if no version is given), or door-demo, included here
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0  # random seed: a rerun repeats the numbers
-    num_seeds: PositiveInt = 1  # agents trained at once, S (paper: 5)
-    matmul_precision: Literal["highest", "high", "medium"] = "high"  # in training: docs/usage.md
-    cuda_graph: bool = False  # launch an update as one CUDA graph (pip install tensordict)
+    num_seeds: PositiveInt = 1  # agents trained at once, S, from the one seed (paper: 5)
+    # precision of matrix products in training; high: TF32 on a GPU, float32 on a CPU
+    matmul_precision: Literal["highest", "high", "medium"] = "high"
+    cuda_graph: bool = False  # faster on a GPU: one launch an update (pip install tensordict)
     # BEAR
     batch_size: PositiveInt = 256  # transitions per update, B (BEAR)
     gamma: Probability = 0.99  # discount per step (BEAR)
@@ -85,7 +86,7 @@ class Args:
     total_steps: PositiveInt = 500_000  # updates, warm-up included (D4RL)
     eval_every: PositiveInt = 5_000  # updates between evaluations, each with a checkpoint (CORL)
     eval_episodes: PositiveInt = 10  # episodes per evaluation and agent (CORL)
-    eval_candidates: PositiveInt = 100  # actions sampled per state, to play the best (paper, 5.5)
+    eval_candidates: PositiveInt = 100  # actions sampled; the best by Q1 is played (paper, 5.5)
     log_every: PositiveInt = 1_000  # updates between printed lines, and between TensorBoard entries
     dataset_path: Path | None = None  # HDF5 in D4RL's format; then env_id may be any Gymnasium task
     run_dir: Path | None = None  # folder of a new run; default: runs/ENV__ALGORITHM__SEED__TIME
@@ -299,7 +300,7 @@ def update(agent: Agent, data: list[Tensor], step: int | Tensor) -> dict[str, Te
     agent.minimize(critic_loss, "critic")
 
     # Line 10: samples of the actor and of the VAE, before the tanh, at obs, as in ml-uwac. (The
-    # paper samples the target actor, at next_obs.)
+    # paper has the target actor at next_obs, and the data, which have one action for each state.)
     actor_samples = agent.actor.sample(obs, args.num_mmd_samples)  # (B, M, A)
     with torch.no_grad():
         vae_samples = agent.vae.sample(obs, args.num_mmd_samples)  # (B, M, A)
@@ -318,7 +319,7 @@ def update(agent: Agent, data: list[Tensor], step: int | Tensor) -> dict[str, Te
 
     with torch.no_grad():
         agent.log_alpha.clamp_(-5, 10)  # BEAR: alpha is at most e^10 = 22,026
-        # Line 12: the targets follow.
+        # Line 12: the targets follow, target += tau * (source - target).
         targets = [*agent.target_critic.parameters(), *agent.target_actor.parameters()]
         sources = [*agent.critic.parameters(), *agent.actor.parameters()]
         torch._foreach_lerp_(targets, sources, args.tau)
@@ -334,9 +335,9 @@ def update(agent: Agent, data: list[Tensor], step: int | Tensor) -> dict[str, Te
     }
 
 
-def evaluate(agent: Agent, envs: gym.vector.VectorEnv, seed: list[int], num: int) -> np.ndarray:
+def evaluate(agent: Agent, envs: gym.vector.VectorEnv, entropy: list[int], num: int) -> np.ndarray:
     """One episode per environment, playing the best of `num` samples: returns, (S, episodes)."""
-    seed = np.random.SeedSequence(seed).generate_state(1).item()
+    seed = np.random.SeedSequence(entropy).generate_state(1).item()
     S = agent.args.num_seeds
     returns = np.zeros(envs.num_envs)
     running = np.ones(envs.num_envs, bool)
@@ -354,7 +355,7 @@ def evaluate(agent: Agent, envs: gym.vector.VectorEnv, seed: list[int], num: int
 def save(run: Path, agent: Agent, result: dict) -> None:
     """Write checkpoint.pt (to resume and to act) and result.json (to read). Each is written under
     another name and then renamed: a crash leaves the previous version intact. Raises OSError."""
-    checkpoint = io.BytesIO()  # torch.save to a full disk raises no OSError
+    checkpoint = io.BytesIO()  # to a full disk torch.save raises RuntimeError, not OSError
     state = result | {
         "dims": agent.dims,
         "agent": agent.state_dict(),
@@ -379,7 +380,7 @@ def load_checkpoint(run: str | Path, agent_type: type[Agent] = Agent) -> tuple[A
         if saved.get("algorithm") != agent_type.algorithm:
             raise ValueError(f"it is a run of {saved.get('algorithm')}")
         args = agent_type.args_type(**saved["args"])
-        if to_jsonable_python(args) != saved["args"]:  # it lacks an argument, so a default fills in
+        if to_jsonable_python(args) != saved["args"]:  # a missing one got its default
             raise ValueError("its arguments are another version's")
         agent = agent_type(args, *saved["dims"]).to(DEVICE)
         agent.load_state_dict(saved["agent"])
@@ -425,12 +426,12 @@ def main(args: Args, dataset: dict | None = None, agent_type=Agent, update=updat
     if not args.resume and files - {"in-use.lock", "unfinished.tmp"}:
         raise ValueError(f"--run-dir {run} has files: choose another")
     torch.set_float32_matmul_precision(args.matmul_precision)
-    torch.empty(8_000_000)  # freed at once: glibc then reuses blocks up to 32 MB, 7% faster
+    torch.empty(8_000_000)  # freed at once: glibc then reuses blocks of 32 MB, 7% faster on a CPU
     torch.manual_seed(args.seed)
     num_envs = args.num_seeds * args.eval_episodes
     lock = FileLock(run / "in-use.lock", timeout=0)  # no two processes train one run
     with (
-        lock if run.exists() else nullcontext(),  # before a checkpoint is read
+        lock if run.exists() else nullcontext(),  # to resume: before the checkpoint is read
         closing(gym.vector.SyncVectorEnv([lambda: d4rl.make(args.env_id)] * num_envs)) as envs,
     ):
         agent, saved = load_checkpoint(args.resume, agent_type) if args.resume else (None, None)
@@ -457,12 +458,12 @@ def main(args: Args, dataset: dict | None = None, agent_type=Agent, update=updat
             dims = (*envs.single_observation_space.shape, *envs.single_action_space.shape)
             agent = agent_type(args, *dims).to(DEVICE)
         run.mkdir(parents=True, exist_ok=True)
-        with lock:
+        with lock:  # a new run: now that it has a folder
             origin = "D4RL's own file" if result["data"]["d4rl"] else "not D4RL's own"
             print(f"{len(data[0])} transitions of {result['data']['path']} ({origin})")
             print(f"on {DEVICE}; results in {run}: --resume {run} goes on from its last evaluation")
             if args.warmup_steps >= args.total_steps:
-                print(f"warning: all is warm-up, without Q: see --warmup-steps {args.warmup_steps}")
+                print(f"warning: all is warm-up, no Q for the actor: --warmup-steps {args.warmup_steps}")
             try:
                 train(run, agent, data, envs, result, update)
             except KeyboardInterrupt:
@@ -478,7 +479,7 @@ def as_cuda_graph(update, agent: Agent, data: list[Tensor]):
     for optimizer in agent.optimizers.values():
         optimizer.param_groups[0]["capturable"] = True  # its step count stays on the GPU
     graph = CudaGraphModule(partial(update, agent, data))
-    return lambda step: graph(torch.full((), step, device=DEVICE))
+    return lambda step: graph(torch.full((), step, device=DEVICE))  # it takes tensors alone
 
 
 def train(run: Path, agent: Agent, data: list[Tensor], envs, result: dict, update) -> None:
@@ -486,18 +487,18 @@ def train(run: Path, agent: Agent, data: list[Tensor], envs, result: dict, updat
     args, history = agent.args, result["history"]
     start, seconds = (history[-1]["step"], history[-1]["seconds"]) if history else (0, 0.0)
     began = perf_counter() - seconds
-    launch = partial(update, agent, data)
-    if args.cuda_graph:
-        launch = as_cuda_graph(update, agent, data)
+    prepare = as_cuda_graph if args.cuda_graph else partial
+    launch = prepare(update, agent, data)
     steps = range(start + 1, args.total_steps + 1)
-    save(run, agent, result)
+    save(run, agent, result)  # now, too, the run can be resumed
     with SummaryWriter(run, purge_step=start + 1) as writer:
         writer.add_text("arguments", json.dumps(result["args"], indent=4), start)
         bar = tqdm(steps, initial=start, total=args.total_steps, unit=" updates", mininterval=10)
         for step in bar:
             metrics = launch(step)
             evaluating = step % args.eval_every == 0 or step == args.total_steps
-            if not evaluating and step % args.log_every != 0 and step != 100:  # an early line
+            logging = evaluating or step % args.log_every == 0 or step == 100  # an early line
+            if not logging:
                 continue
 
             metrics = {name: value.numpy(force=True) for name, value in metrics.items()}  # (S,)

@@ -115,7 +115,7 @@ class Critic(MLP):
 @torch.no_grad()
 def analytic_dropout_variance(critic: Critic, obs: Tensor, action: Tensor, p: float) -> Tensor:
     """Var[Q1], Var[Q2] under dropout without sampling: obs (B, D), action (B, A) -> (2, B), or
-    action (B, N, A) -> (2, B, N). Under the first mask the second layer's outputs Z are nearly
+    action (B, N, A) -> (2, B, N). Under the first mask the second layer's sums Z are nearly
     normal, so the moments of relu(Z) have a closed form (derived in docs/walkthrough.md)."""
     first, second, last = critic.layers
     w2 = second.weight
@@ -127,12 +127,12 @@ def analytic_dropout_variance(critic: Critic, obs: Tensor, action: Tensor, p: fl
     t = (z / std).clamp(-8, 8)  # changes nothing in float32, but avoids slow denormal numbers
     cdf = torch.special.ndtr(t)  # P(Z > 0), also the mean slope of relu(Z)
     pdf = torch.exp(-0.5 * t.square()) / (2 * torch.pi) ** 0.5
-    mean = z * cdf + std * pdf  # E[relu(Z)]
-    mean_square = z * mean + std.square() * cdf  # E[relu(Z)^2]
+    relu = z * cdf + std * pdf  # E[relu(Z)]
+    relu_square = z * relu + std.square() * cdf  # E[relu(Z)^2]
     # First mask, linear part: a first-layer unit moves all second-layer units together.
     shared = mask_variance * (h1 * ((w3 * cdf) @ w2.mT)).square().sum(-1)
-    # Second mask, and the rest of the first (hence the last term), independent for each unit.
-    unit = (1 + mask_variance) * mean_square - mean.square() - (cdf * std).square()
+    # Var[mask * relu(Z)] of each unit alone, less its linear part, which `shared` has already.
+    unit = (1 + mask_variance) * relu_square - relu.square() - (cdf * std).square()
     variance = (shared + (w3.square() * unit).sum(-1)).clamp(min=0)
     return variance.view(2, *action.shape[:-1])
 
@@ -187,12 +187,12 @@ def update(agent: Agent, data: list[Tensor]) -> dict[str, Tensor]:
         # Line 5: candidate actions of the target actor.
         target_policy = OneHotCategorical(logits=agent.target_actor(next_obs))
         candidates = target_policy.sample((args.num_candidates,)).movedim(0, -2)  # (B, N, A)
-        # Line 6: the best of them, by soft clipped double-Q of the target critics.
+        # Line 6: the best of them, by soft clipped double-Q of the target critics without dropout.
         q1, q2 = agent.target_critic(next_obs, candidates)  # (B, N) each
         mixture = args.lmbda * torch.minimum(q1, q2) + (1 - args.lmbda) * torch.maximum(q1, q2)
         y, best = mixture.max(-1)  # (B,)
         target_q = reward + args.gamma * (1 - done) * y
-        # Line 7: Var[Q1] + Var[Q2] at the best action stands for Var[y], as in ml-uwac.
+        # Line 7: Var[Q1] + Var[Q2], as in ml-uwac, but at the best action, stands for Var[y].
         var_y = agent.uncertainty(agent.target_critic, next_obs, pick(candidates, best))  # (B,)
         weight = (args.beta / var_y).clamp(max=args.weight_clip)
     # Line 8: weighted regression of both critics, with dropout.
@@ -211,7 +211,7 @@ def update(agent: Agent, data: list[Tensor]) -> dict[str, Tensor]:
     agent.minimize(actor_loss, "actor")
 
     with torch.no_grad():
-        # Line 12: the targets follow.
+        # Line 12: the targets follow, target += tau * (source - target).
         for old, new in zip(agent.target_critic.parameters(), agent.critic.parameters()):
             old.lerp_(new, args.tau)
         for old, new in zip(agent.target_actor.parameters(), agent.actor.parameters()):

@@ -1,9 +1,10 @@
 """UWAC: offline reinforcement learning that down-weights backups with uncertain targets.
 
 Wu et al., "Uncertainty Weighted Actor-Critic for Offline Reinforcement Learning" (ICML 2021). UWAC
-is BEAR (bear.py) plus three things: critics trained with dropout, the variance of Q under that
-dropout, and losses weighted by beta / Var[Q]. `update` names the lines of Algorithm 1;
-`diff bear.py uwac.py` shows what UWAC adds; docs/fidelity.md compares with the authors' code.
+is BEAR (bear.py) plus critics trained with dropout (on Adroit with spectral norm, too), the
+variance of Q under that dropout, and losses weighted by beta / Var[Q]. `update` names the lines of
+Algorithm 1; `diff bear.py uwac.py` shows what UWAC adds; docs/fidelity.md compares with the
+authors' code.
 
     python uwac.py --env-id door-demo --warmup-steps 500 --total-steps 1750 --variance analytic
 
@@ -46,8 +47,8 @@ from tqdm.auto import tqdm
 import d4rl
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-RNG = torch.cuda if DEVICE == "cuda" else torch  # draws training's random numbers
-GPUS = range(torch.cuda.device_count())  # their random states are restored after an evaluation
+RNG = torch.cuda if DEVICE == "cuda" else torch  # has the generator of training
+GPUS = range(torch.cuda.device_count())  # an evaluation leaves their generators as they were
 PACKAGES = ("torch", "numpy", "gymnasium", "gymnasium-robotics", "mujoco")  # in result.json
 
 # Arguments that a resumed run may change. All others shape training.
@@ -66,17 +67,18 @@ Probability = Annotated[float, Field(ge=0, le=1)]
 class Args:
     env_id: str = "door-human"  # D4RL task (v0 if no version is given), or door-demo, included here
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0  # random seed: a rerun repeats the numbers
-    num_seeds: PositiveInt = 1  # agents trained at once, S (paper: 5)
-    matmul_precision: Literal["highest", "high", "medium"] = "high"  # in training: docs/usage.md
-    cuda_graph: bool = False  # launch an update as one CUDA graph (pip install tensordict)
+    num_seeds: PositiveInt = 1  # agents trained at once, S, from the one seed (paper: 5)
+    # precision of matrix products in training; high: TF32 on a GPU, float32 on a CPU
+    matmul_precision: Literal["highest", "high", "medium"] = "high"
+    cuda_graph: bool = False  # faster on a GPU: one launch an update (pip install tensordict)
     # UWAC
     beta: PositiveFloat = 1.6  # weight = beta / (Var[Q1] + Var[Q2]); the paper tried 0.8, 1.6, 2.5
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1  # rate in critics' hidden layers (ml-uwac)
     variance: Literal["mc", "analytic"] = "mc"  # Var[Q] by sampling (Algorithm 1) or in closed form
     passes: Annotated[int, Field(ge=2)] = 100  # dropout passes of "mc", T (paper, Algorithm 1)
-    # weight of a sample: beta / Var[Q], beta / std[Q], exp(-beta * Var[Q]), or 1
+    # weight: beta / Var, beta / std, exp(-beta * Var), or 1, where Var is Var[Q1] + Var[Q2]
     weighting: Literal["variance", "std", "exp", "none"] = "variance"
-    weight_clip: PositiveFloat = 1.5  # upper limit of the weight (paper, 5.5; to the letter 2.4)
+    weight_clip: PositiveFloat = 1.5  # largest weight (paper, 5.5, where 1.5 limits 1 / Var)
     spectral_norm: Literal["auto", True, False] = "auto"  # of critics; auto: Adroit only (paper)
     # BEAR
     batch_size: PositiveInt = 256  # transitions per update, B (BEAR)
@@ -98,7 +100,7 @@ class Args:
     total_steps: PositiveInt = 500_000  # updates, warm-up included (D4RL)
     eval_every: PositiveInt = 5_000  # updates between evaluations, each with a checkpoint (CORL)
     eval_episodes: PositiveInt = 10  # episodes per evaluation and agent (CORL)
-    eval_candidates: PositiveInt = 100  # actions sampled per state, to play the best (paper, 5.5)
+    eval_candidates: PositiveInt = 100  # actions sampled; the best by Q1 is played (paper, 5.5)
     log_every: PositiveInt = 1_000  # updates between printed lines, and between TensorBoard entries
     dataset_path: Path | None = None  # HDF5 in D4RL's format; then env_id may be any Gymnasium task
     run_dir: Path | None = None  # folder of a new run; default: runs/ENV__ALGORITHM__SEED__TIME
@@ -197,7 +199,7 @@ class Critic(MLP):
 
     @torch.no_grad()
     def power_iteration(self) -> None:
-        """One step for each layer, once per update."""
+        """One step for each layer, once per update (in torch: once per forward pass)."""
         if self.spectral_norm:
             for layer in self.layers:
                 parametrization = layer.parametrizations.weight
@@ -271,8 +273,8 @@ def mc_dropout_variance(critic: Critic, obs: Tensor, action: Tensor, p: float, T
     first, second, last = critic.layers
     w2 = second.weight  # (2, H, H)
     w3 = last.weight.squeeze(-1)  # (2, H)
-    h1 = F.relu(first(concat(obs, action))) / (1 - p)  # (2, B, H), as if all units were kept
-    drop1, drop2 = torch.rand(2, T, *w3.shape, device=h1.device) < p  # (T, 2, H) each
+    h1 = F.relu(first(concat(obs, action))) / (1 - p)  # (2, B, H), scaled, no unit dropped yet
+    drop1, drop2 = torch.rand(2, T, *w3.shape, device=h1.device) < p  # each layer's, (T, 2, H)
     w3 = w3 * ~drop2 / (1 - p)  # (T, 2, H); the last bias adds no variance
     if h1.is_cuda:
         at_once = max(1, 2**28 // h1.numel())  # passes: at most 1 GB in each tensor
@@ -281,11 +283,12 @@ def mc_dropout_variance(critic: Critic, obs: Tensor, action: Tensor, p: float, T
             h2 = F.relu((h1 * ~drop.unsqueeze(-2)) @ w2 + second.bias)  # (at_once, 2, B, H)
             q.append((h2 @ w.unsqueeze(-1)).squeeze(-1))
         return torch.cat(q).var(0)
-    # On a CPU a pass starts from z, the sum over all units, and subtracts the few dropped ones.
+    # The same, faster on a CPU: a pass starts from z, the sum over all units, and subtracts those
+    # that it drops.
     z = h1 @ w2 + second.bias  # (2, B, H)
     q = torch.empty(T, *z.shape[:-1])
     precision = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("highest")  # "medium" is slower for products this small
+    torch.set_float32_matmul_precision("highest")  # for products this small "medium" is slower
     for i in np.ndindex(z.shape[:-2]):  # each critic (of each seed)
         rows = h1[i].T.contiguous()  # (H, B): a row is a unit
         w2_i, z_i = w2[i], z[i]
@@ -302,7 +305,7 @@ def mc_dropout_variance(critic: Critic, obs: Tensor, action: Tensor, p: float, T
 @torch.no_grad()
 def analytic_dropout_variance(critic: Critic, obs: Tensor, action: Tensor, p: float) -> Tensor:
     """Var[Q1], Var[Q2] under dropout without sampling: obs (B, D), action (B, A) -> (2, B), or
-    action (B, N, A) -> (2, B, N). Under the first mask the second layer's outputs Z are nearly
+    action (B, N, A) -> (2, B, N). Under the first mask the second layer's sums Z are nearly
     normal, so the moments of relu(Z) have a closed form (derived in docs/walkthrough.md)."""
     first, second, last = critic.layers
     w2 = second.weight
@@ -314,12 +317,12 @@ def analytic_dropout_variance(critic: Critic, obs: Tensor, action: Tensor, p: fl
     t = (z / std).clamp(-8, 8)  # changes nothing in float32, but avoids slow denormal numbers
     cdf = torch.special.ndtr(t)  # P(Z > 0), also the mean slope of relu(Z)
     pdf = torch.exp(-0.5 * t.square()) / (2 * torch.pi) ** 0.5
-    mean = z * cdf + std * pdf  # E[relu(Z)]
-    mean_square = z * mean + std.square() * cdf  # E[relu(Z)^2]
+    relu = z * cdf + std * pdf  # E[relu(Z)]
+    relu_square = z * relu + std.square() * cdf  # E[relu(Z)^2]
     # First mask, linear part: a first-layer unit moves all second-layer units together.
     shared = mask_variance * (h1 * ((w3 * cdf) @ w2.mT)).square().sum(-1)
-    # Second mask, and the rest of the first (hence the last term), independent for each unit.
-    unit = (1 + mask_variance) * mean_square - mean.square() - (cdf * std).square()
+    # Var[mask * relu(Z)] of each unit alone, less its linear part, which `shared` has already.
+    unit = (1 + mask_variance) * relu_square - relu.square() - (cdf * std).square()
     variance = (shared + (w3.square() * unit).sum(-1)).clamp(min=0)
     return variance.view(2, *action.shape[:-1])
 
@@ -348,7 +351,7 @@ class Agent(nn.Module):
 
     algorithm = "uwac"
     args_type = Args
-    weigh = staticmethod(uncertainty_weight)  # benchmark/what_bounds_q.py has other weights
+    weigh = staticmethod(uncertainty_weight)  # a subclass may weigh otherwise
 
     def __init__(self, args: Args, obs_dim: int, action_dim: int):
         super().__init__()
@@ -421,12 +424,13 @@ def update(agent: Agent, data: list[Tensor], step: int | Tensor) -> dict[str, Te
     with torch.no_grad():
         # Line 5: candidate actions of the target actor.
         candidates = agent.target_actor.sample(next_obs, args.num_candidates).tanh()  # (B, N, A)
-        # Line 6: the best of them, by soft clipped double-Q of the target critics.
+        # Line 6: the best of them, by soft clipped double-Q of the target critics without dropout.
         q1, q2 = agent.target_critic(next_obs, candidates)  # (B, N) each
         mixture = args.lmbda * torch.minimum(q1, q2) + (1 - args.lmbda) * torch.maximum(q1, q2)
         y, best = mixture.max(-1)  # (B,)
         target_q = reward + args.gamma * (1 - done) * y
-        # Line 7: Var[Q1] + Var[Q2] (ml-uwac) at the best action stands for Var[y], even if done.
+        # Line 7: Var[Q1] + Var[Q2], as in ml-uwac, but at the best action, stands for Var[y]. A
+        # terminal step is weighted, too, though its target has no y.
         var_y = agent.uncertainty(agent.target_critic, next_obs, pick(candidates, best))  # (B,)
         weight = agent.weigh(var_y, args)
     # Line 8: weighted regression of both critics, with dropout.
@@ -435,7 +439,7 @@ def update(agent: Agent, data: list[Tensor], step: int | Tensor) -> dict[str, Te
     agent.minimize(critic_loss, "critic")
 
     # Line 10: samples of the actor and of the VAE, before the tanh, at obs, as in ml-uwac. (The
-    # paper samples the target actor, at next_obs.)
+    # paper has the target actor at next_obs, and the data, which have one action for each state.)
     actor_samples = agent.actor.sample(obs, args.num_mmd_samples)  # (B, M, A)
     with torch.no_grad():
         vae_samples = agent.vae.sample(obs, args.num_mmd_samples)  # (B, M, A)
@@ -456,7 +460,7 @@ def update(agent: Agent, data: list[Tensor], step: int | Tensor) -> dict[str, Te
 
     with torch.no_grad():
         agent.log_alpha.clamp_(-5, 10)  # BEAR: alpha is at most e^10 = 22,026
-        # Line 12: the targets follow.
+        # Line 12: the targets follow, target += tau * (source - target).
         targets = [*agent.target_critic.parameters(), *agent.target_actor.parameters()]
         sources = [*agent.critic.parameters(), *agent.actor.parameters()]
         torch._foreach_lerp_(targets, sources, args.tau)
@@ -475,9 +479,9 @@ def update(agent: Agent, data: list[Tensor], step: int | Tensor) -> dict[str, Te
     }
 
 
-def evaluate(agent: Agent, envs: gym.vector.VectorEnv, seed: list[int], num: int) -> np.ndarray:
+def evaluate(agent: Agent, envs: gym.vector.VectorEnv, entropy: list[int], num: int) -> np.ndarray:
     """One episode per environment, playing the best of `num` samples: returns, (S, episodes)."""
-    seed = np.random.SeedSequence(seed).generate_state(1).item()
+    seed = np.random.SeedSequence(entropy).generate_state(1).item()
     S = agent.args.num_seeds
     returns = np.zeros(envs.num_envs)
     running = np.ones(envs.num_envs, bool)
@@ -495,7 +499,7 @@ def evaluate(agent: Agent, envs: gym.vector.VectorEnv, seed: list[int], num: int
 def save(run: Path, agent: Agent, result: dict) -> None:
     """Write checkpoint.pt (to resume and to act) and result.json (to read). Each is written under
     another name and then renamed: a crash leaves the previous version intact. Raises OSError."""
-    checkpoint = io.BytesIO()  # torch.save to a full disk raises no OSError
+    checkpoint = io.BytesIO()  # to a full disk torch.save raises RuntimeError, not OSError
     state = result | {
         "dims": agent.dims,
         "agent": agent.state_dict(),
@@ -520,7 +524,7 @@ def load_checkpoint(run: str | Path, agent_type: type[Agent] = Agent) -> tuple[A
         if saved.get("algorithm") != agent_type.algorithm:
             raise ValueError(f"it is a run of {saved.get('algorithm')}")
         args = agent_type.args_type(**saved["args"])
-        if to_jsonable_python(args) != saved["args"]:  # it lacks an argument, so a default fills in
+        if to_jsonable_python(args) != saved["args"]:  # a missing one got its default
             raise ValueError("its arguments are another version's")
         agent = agent_type(args, *saved["dims"]).to(DEVICE)
         agent.load_state_dict(saved["agent"])
@@ -568,12 +572,12 @@ def main(args: Args, dataset: dict | None = None, agent_type=Agent, update=updat
     if not args.resume and files - {"in-use.lock", "unfinished.tmp"}:
         raise ValueError(f"--run-dir {run} has files: choose another")
     torch.set_float32_matmul_precision(args.matmul_precision)
-    torch.empty(8_000_000)  # freed at once: glibc then reuses blocks up to 32 MB, 7% faster
+    torch.empty(8_000_000)  # freed at once: glibc then reuses blocks of 32 MB, 7% faster on a CPU
     torch.manual_seed(args.seed)
     num_envs = args.num_seeds * args.eval_episodes
     lock = FileLock(run / "in-use.lock", timeout=0)  # no two processes train one run
     with (
-        lock if run.exists() else nullcontext(),  # before a checkpoint is read
+        lock if run.exists() else nullcontext(),  # to resume: before the checkpoint is read
         closing(gym.vector.SyncVectorEnv([lambda: d4rl.make(args.env_id)] * num_envs)) as envs,
     ):
         agent, saved = load_checkpoint(args.resume, agent_type) if args.resume else (None, None)
@@ -600,12 +604,12 @@ def main(args: Args, dataset: dict | None = None, agent_type=Agent, update=updat
             dims = (*envs.single_observation_space.shape, *envs.single_action_space.shape)
             agent = agent_type(args, *dims).to(DEVICE)
         run.mkdir(parents=True, exist_ok=True)
-        with lock:
+        with lock:  # a new run: now that it has a folder
             origin = "D4RL's own file" if result["data"]["d4rl"] else "not D4RL's own"
             print(f"{len(data[0])} transitions of {result['data']['path']} ({origin})")
             print(f"on {DEVICE}; results in {run}: --resume {run} goes on from its last evaluation")
             if args.warmup_steps >= args.total_steps:
-                print(f"warning: all is warm-up, without Q: see --warmup-steps {args.warmup_steps}")
+                print(f"warning: all is warm-up, no Q for the actor: --warmup-steps {args.warmup_steps}")
             try:
                 train(run, agent, data, envs, result, update)
             except KeyboardInterrupt:
@@ -621,7 +625,7 @@ def as_cuda_graph(update, agent: Agent, data: list[Tensor]):
     for optimizer in agent.optimizers.values():
         optimizer.param_groups[0]["capturable"] = True  # its step count stays on the GPU
     graph = CudaGraphModule(partial(update, agent, data))
-    return lambda step: graph(torch.full((), step, device=DEVICE))
+    return lambda step: graph(torch.full((), step, device=DEVICE))  # it takes tensors alone
 
 
 def train(run: Path, agent: Agent, data: list[Tensor], envs, result: dict, update) -> None:
@@ -629,18 +633,18 @@ def train(run: Path, agent: Agent, data: list[Tensor], envs, result: dict, updat
     args, history = agent.args, result["history"]
     start, seconds = (history[-1]["step"], history[-1]["seconds"]) if history else (0, 0.0)
     began = perf_counter() - seconds
-    launch = partial(update, agent, data)
-    if args.cuda_graph:
-        launch = as_cuda_graph(update, agent, data)
+    prepare = as_cuda_graph if args.cuda_graph else partial
+    launch = prepare(update, agent, data)
     steps = range(start + 1, args.total_steps + 1)
-    save(run, agent, result)
+    save(run, agent, result)  # now, too, the run can be resumed
     with SummaryWriter(run, purge_step=start + 1) as writer:
         writer.add_text("arguments", json.dumps(result["args"], indent=4), start)
         bar = tqdm(steps, initial=start, total=args.total_steps, unit=" updates", mininterval=10)
         for step in bar:
             metrics = launch(step)
             evaluating = step % args.eval_every == 0 or step == args.total_steps
-            if not evaluating and step % args.log_every != 0 and step != 100:  # an early line
+            logging = evaluating or step % args.log_every == 0 or step == 100  # an early line
+            if not logging:
                 continue
 
             metrics = {name: value.numpy(force=True) for name, value in metrics.items()}  # (S,)
@@ -666,7 +670,7 @@ def train(run: Path, agent: Agent, data: list[Tensor], envs, result: dict, updat
             if step <= args.warmup_steps:
                 line = f"warm-up, {line}"
             elif evaluating and metrics["weight"].mean() > 0.999 * args.weight_clip:
-                line += "; every weight is clipped, see --beta"
+                line += "; nearly every weight is at its limit, see --beta"
             with bar.external_write_mode():
                 print(f"{step}/{args.total_steps}: {line}", flush=True)
             if evaluating:

@@ -55,7 +55,7 @@ def test_what_a_run_leaves(script, capsys):
     assert found == [("2", "warm-up, "), ("3", None), ("4", None), ("6", None)]
     evaluating = [False, True, False, True]
     assert ["score" in line for line in lines] == evaluating
-    clipped = ["; every weight is clipped" in line for line in lines]
+    clipped = ["; nearly every weight is at its limit" in line for line in lines]
     assert clipped == [evaluates and script is uwac for evaluates in evaluating]
 
 
@@ -170,7 +170,7 @@ def test_evaluations(monkeypatch, capsys):
         if step in (3, 6):
             expected += [("evaluate", "highest", [5, step], num) for num in (3, 1)]
     assert calls == expected
-    assert capsys.readouterr().out.count("; every weight is clipped") == 2
+    assert capsys.readouterr().out.count("; nearly every weight is at its limit") == 2
 
 
 def test_how_often_one_evaluates_and_logs_changes_nothing():
