@@ -609,7 +609,7 @@ def main(args: Args, dataset: dict | None = None, agent_type=Agent, update=updat
             print(f"{len(data[0])} transitions of {result['data']['path']} ({origin})")
             print(f"on {DEVICE}; results in {run}: --resume {run} goes on from its last evaluation")
             if args.warmup_steps >= args.total_steps:
-                print(f"warning: all is warm-up, no Q for the actor: --warmup-steps {args.warmup_steps}")
+                print(f"warning: the actor never sees Q: see --warmup-steps {args.warmup_steps}")
             try:
                 train(run, agent, data, envs, result, update)
             except KeyboardInterrupt:
