@@ -89,7 +89,7 @@ def main(args: Args) -> None:
         "policies": policy_table(policies),
     }
     tables = {name: rows for name, rows in tables.items() if len(rows)}
-    text = ["# Report", f"Hardware: {', '.join(sorted(runs['hardware'].unique()))}."]
+    text = ["# Report", f"Trained on: {', '.join(sorted(runs['hardware'].unique()))}."]
     with new_files(args.folder, "report") as new:
         for name, rows in tables.items():
             rows.to_csv(new / f"{name}.csv", index=False)

@@ -35,6 +35,7 @@ from evaluate import POLICIES, SCRIPTS
 from lib.arguments import OneOrMore
 from lib.files import commit, errors_in_one_line, hardware, read_json, write_json
 from lib.methods import METHODS
+from lib.runs import max_reward
 from pydantic import NonNegativeFloat, PositiveInt
 from pydantic.dataclasses import dataclass
 
@@ -223,11 +224,8 @@ def show_progress(name: str, run: Run, rows: list[dict]) -> None:
 
 def keep(name: str, result: dict, args: Args, run: Run) -> None:
     """Leaves the run's small file in --folder."""
-    data = Path(result["data"]["path"])
-    if data.is_file():
-        # For a line in report.py's figures.
-        result["data"]["mean_reward"] = float(d4rl.read(data)["rewards"].mean())
-    result["data"]["path"] = data.name
+    result["data"]["max_reward"] = max_reward(result["data"])
+    result["data"]["path"] = Path(result["data"]["path"]).name
     result["method"] = run.method
     result["command"] = shlex.join(["python", *run.words])
     write_json(args.folder / f"{name}.json", result)

@@ -165,8 +165,8 @@ def test_what_a_run_leaves_in_the_grids_folder(stub):
     one = run.Run("bear+sn", ["bear.py", "--dataset-path", "a b"], 10, 5, True)
     run.keep("name", {"data": {"path": str(path)}}, stub, one)
     result = json.loads((stub.folder / "name.json").read_text())
-    mean_reward = pytest.approx(d4rl.read(path)["rewards"].mean())
-    assert result.pop("data") == {"path": path.name, "mean_reward": mean_reward}
+    max_reward = pytest.approx(d4rl.read(path)["rewards"].max())
+    assert result.pop("data") == {"path": path.name, "max_reward": max_reward}
     assert result == {"method": "bear+sn", "command": "python bear.py --dataset-path 'a b'"}
 
 

@@ -228,6 +228,8 @@ def test_scores_of_policies(tmp_path, drawn):
     run, _ = drawn["01-door-human-target_q-score-score_sample.png"]
     line = curves.references(run, "score")["BC, the VAE's decoder"]
     assert float(beside["here: BC, the VAE's decoder"]) == line == 6
+    run["max_reward"] = 20
+    assert list(curves.references(run, "target_q").values()) == [pytest.approx(2000)]
     noisy = [evaluation([[1.0]], policy=policy, candidates=9) for policy in ("noisy", "best")]
     rows = table(save(tmp_path, result("uwac") | {"policies": noisy}), "policies")
     assert {row["who"] for row in rows} >= {"best of 9", "best of 9, noisy"}

@@ -29,9 +29,9 @@ def references(run: pd.Series, metric: str) -> dict[str, float]:
     """Lines of comparison in a metric's panel, by what they are."""
     lines = {"mmd": {"threshold": run["args"]["mmd_threshold"]}}
     lines["ood_auroc"] = {"chance": 0.5, "paper, on walker2d-expert": 0.845}
-    if pd.notna(run["mean_reward"]):
-        worth = run["mean_reward"] / (1 - run["args"]["gamma"])
-        lines["target_q"] = lines["policy_q"] = {"mean reward of the data / (1 - γ)": worth}
+    if pd.notna(run["max_reward"]) and run["args"]["gamma"] < 1:
+        bound = run["max_reward"] / (1 - run["args"]["gamma"])
+        lines["target_q"] = lines["policy_q"] = {"largest reward\n/ (1 - γ)": bound}
     scores = paper_scores(run["task"]) | cloned_scores(run["task"])
     if pd.notna(run["vae_score"]):
         scores[POLICIES["vae"]] = run["vae_score"]

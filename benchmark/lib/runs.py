@@ -47,6 +47,13 @@ def usual_args(method: str, algorithm: str, env_id: str) -> dict:
     return vars(args.resolved())
 
 
+def max_reward(data: dict) -> float | None:
+    """The data's largest reward, if a result says it or names a file that is here."""
+    if "max_reward" in data or not Path(data["path"]).is_file():
+        return data.get("max_reward")
+    return float(d4rl.read(data["path"])["rewards"].max())
+
+
 def method_of(result: dict) -> str:
     """Its name in METHODS: as the result says, or by its arguments the nearest of its program's.
     The algorithm's name where METHODS has none of it."""
@@ -107,7 +114,7 @@ def read(file: Path) -> dict:
         "updates": updates,
         "history": result["history"],
         "hardware": result["hardware"],
-        "mean_reward": data.get("mean_reward"),
+        "max_reward": max_reward(data),
         "policies": result.get("policies") or earlier_results(file.parent),
     }
 
