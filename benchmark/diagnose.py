@@ -14,6 +14,7 @@ Printed, and kept in RUN/diagnosis-STEP.json, means over states for each seed:
   vae_error           between the mean of the VAE's actions and the data's, likewise
   q_share             of Q in the gradient of the actor's loss, were the warm-up over: 0 where the
                       actor only imitates the VAE, 0.5 where Q and MMD balance
+
 Of runs with a variance, besides:
   auroc_uniform       how well Var[Q] tells uniform random actions from the data's own, and
   auroc_shuffled      how well the data's actions shuffled across states
@@ -23,10 +24,12 @@ Of runs with a variance, besides:
   rank_with_q2        rank correlation of Var[Q] with the square of Q
   equal_weights       E[w] E[Var[Q]] / beta, of the paper's weights: 1 where Var[Q] is the same in
                       all states, and more otherwise (less, where weights are at their limit)
+
 To compare auroc_uniform with, how well the same random actions are told apart by
   auroc_untrained     Var[Q] of ten fresh agents of the same arguments
   auroc_action_norm   the norm of an action (its negative has 1 minus this)
   auroc_nearest       the distance of (s, a) to the nearest one of the data but its own
+
 RUN/variance-STEP.png shows Var[Q] at both kinds of actions, as the paper's figure 4.
 """
 
