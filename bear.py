@@ -63,7 +63,7 @@ class Args:
     env_id: str = "door-human"  # D4RL task (v0 if no version is given), or door-demo, included here
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0  # random seed: a rerun repeats the numbers
     num_seeds: PositiveInt = 1  # agents trained at once, S, from the one seed (paper: 5)
-    # precision of matrix products in training; high: TF32 on a GPU, float32 on a CPU
+    # precision of matrix products in training; high: TF32 on a GPU, float32 on most CPUs
     matmul_precision: Literal["highest", "high", "medium"] = "high"
     cuda_graph: bool = False  # faster on a GPU: one launch an update (pip install tensordict)
     # BEAR
@@ -86,7 +86,7 @@ class Args:
     total_steps: PositiveInt = 500_000  # updates, warm-up included (D4RL)
     eval_every: PositiveInt = 5_000  # updates between evaluations, each with a checkpoint (CORL)
     eval_episodes: PositiveInt = 10  # episodes per evaluation and agent (CORL)
-    eval_candidates: PositiveInt = 100  # actions sampled; the best by Q1 is played (paper, 5.5)
+    eval_candidates: PositiveInt = 100  # actions sampled (paper, 5.5); the best by Q1 is played
     log_every: PositiveInt = 1_000  # updates between printed lines, and between TensorBoard entries
     dataset_path: Path | None = None  # HDF5 in D4RL's format; then env_id may be any Gymnasium task
     run_dir: Path | None = None  # folder of a new run; default: runs/ENV__ALGORITHM__SEED__TIME
@@ -289,7 +289,7 @@ def update(agent: Agent, data: list[Tensor], step: int | Tensor) -> dict[str, Te
     with torch.no_grad():
         # Line 5: candidate actions of the target actor.
         candidates = agent.target_actor.sample(next_obs, args.num_candidates).tanh()  # (B, N, A)
-        # Line 6: the best of them, by soft clipped double-Q of the target critics.
+        # Line 6: the best of them by soft clipped double-Q of the target critics.
         q1, q2 = agent.target_critic(next_obs, candidates)  # (B, N) each
         mixture = args.lmbda * torch.minimum(q1, q2) + (1 - args.lmbda) * torch.maximum(q1, q2)
         y = mixture.amax(-1)  # (B,)

@@ -116,7 +116,7 @@ class Critic(MLP):
 def analytic_dropout_variance(critic: Critic, obs: Tensor, action: Tensor, p: float) -> Tensor:
     """Var[Q1], Var[Q2] under dropout without sampling: obs (B, D), action (B, A) -> (2, B), or
     action (B, N, A) -> (2, B, N). Under the first mask the second layer's sums Z are nearly
-    normal, so the moments of relu(Z) have a closed form (derived in docs/walkthrough.md)."""
+    normal: closed forms, if only linear parts of relu(Z) covary (see docs/walkthrough.md)."""
     first, second, last = critic.layers
     w2 = second.weight
     w3 = last.weight.mT
@@ -187,12 +187,12 @@ def update(agent: Agent, data: list[Tensor]) -> dict[str, Tensor]:
         # Line 5: candidate actions of the target actor.
         target_policy = OneHotCategorical(logits=agent.target_actor(next_obs))
         candidates = target_policy.sample((args.num_candidates,)).movedim(0, -2)  # (B, N, A)
-        # Line 6: the best of them, by soft clipped double-Q of the target critics without dropout.
+        # Line 6: the best of them by soft clipped double-Q, without dropout (ml-uwac: mean of T).
         q1, q2 = agent.target_critic(next_obs, candidates)  # (B, N) each
         mixture = args.lmbda * torch.minimum(q1, q2) + (1 - args.lmbda) * torch.maximum(q1, q2)
         y, best = mixture.max(-1)  # (B,)
         target_q = reward + args.gamma * (1 - done) * y
-        # Line 7: Var[Q1] + Var[Q2], as in ml-uwac, but at the best action, stands for Var[y].
+        # Line 7: Var[Q1] + Var[Q2] at the best action stands for Var[y].
         var_y = agent.uncertainty(agent.target_critic, next_obs, pick(candidates, best))  # (B,)
         weight = (args.beta / var_y).clamp(max=args.weight_clip)
     # Line 8: weighted regression of both critics, with dropout.

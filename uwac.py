@@ -68,11 +68,11 @@ class Args:
     env_id: str = "door-human"  # D4RL task (v0 if no version is given), or door-demo, included here
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0  # random seed: a rerun repeats the numbers
     num_seeds: PositiveInt = 1  # agents trained at once, S, from the one seed (paper: 5)
-    # precision of matrix products in training; high: TF32 on a GPU, float32 on a CPU
+    # precision of matrix products in training; high: TF32 on a GPU, float32 on most CPUs
     matmul_precision: Literal["highest", "high", "medium"] = "high"
     cuda_graph: bool = False  # faster on a GPU: one launch an update (pip install tensordict)
     # UWAC
-    beta: PositiveFloat = 1.6  # weight = beta / (Var[Q1] + Var[Q2]); the paper tried 0.8, 1.6, 2.5
+    beta: PositiveFloat = 1.6  # weight = beta / (Var[Q1] + Var[Q2]) (paper: 0.8 to 2.5, of one Var)
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1  # rate in critics' hidden layers (ml-uwac)
     variance: Literal["mc", "analytic"] = "mc"  # Var[Q] by sampling (Algorithm 1) or in closed form
     passes: Annotated[int, Field(ge=2)] = 100  # dropout passes of "mc", T (paper, Algorithm 1)
@@ -100,7 +100,7 @@ class Args:
     total_steps: PositiveInt = 500_000  # updates, warm-up included (D4RL)
     eval_every: PositiveInt = 5_000  # updates between evaluations, each with a checkpoint (CORL)
     eval_episodes: PositiveInt = 10  # episodes per evaluation and agent (CORL)
-    eval_candidates: PositiveInt = 100  # actions sampled; the best by Q1 is played (paper, 5.5)
+    eval_candidates: PositiveInt = 100  # actions sampled (paper, 5.5); the best by Q1 is played
     log_every: PositiveInt = 1_000  # updates between printed lines, and between TensorBoard entries
     dataset_path: Path | None = None  # HDF5 in D4RL's format; then env_id may be any Gymnasium task
     run_dir: Path | None = None  # folder of a new run; default: runs/ENV__ALGORITHM__SEED__TIME
@@ -306,7 +306,7 @@ def mc_dropout_variance(critic: Critic, obs: Tensor, action: Tensor, p: float, T
 def analytic_dropout_variance(critic: Critic, obs: Tensor, action: Tensor, p: float) -> Tensor:
     """Var[Q1], Var[Q2] under dropout without sampling: obs (B, D), action (B, A) -> (2, B), or
     action (B, N, A) -> (2, B, N). Under the first mask the second layer's sums Z are nearly
-    normal, so the moments of relu(Z) have a closed form (derived in docs/walkthrough.md)."""
+    normal: closed forms, if only linear parts of relu(Z) covary (see docs/walkthrough.md)."""
     first, second, last = critic.layers
     w2 = second.weight
     w3 = last.weight.mT
@@ -424,13 +424,13 @@ def update(agent: Agent, data: list[Tensor], step: int | Tensor) -> dict[str, Te
     with torch.no_grad():
         # Line 5: candidate actions of the target actor.
         candidates = agent.target_actor.sample(next_obs, args.num_candidates).tanh()  # (B, N, A)
-        # Line 6: the best of them, by soft clipped double-Q of the target critics without dropout.
+        # Line 6: the best of them by soft clipped double-Q, without dropout (ml-uwac: mean of T).
         q1, q2 = agent.target_critic(next_obs, candidates)  # (B, N) each
         mixture = args.lmbda * torch.minimum(q1, q2) + (1 - args.lmbda) * torch.maximum(q1, q2)
         y, best = mixture.max(-1)  # (B,)
         target_q = reward + args.gamma * (1 - done) * y
-        # Line 7: Var[Q1] + Var[Q2], as in ml-uwac, but at the best action, stands for Var[y]. A
-        # terminal step is weighted, too, though its target has no y.
+        # Line 7: Var[Q1] + Var[Q2] at the best action stands for Var[y] (ml-uwac: the maximum over
+        # the candidates). A terminal step is weighted, too, though its target has no y.
         var_y = agent.uncertainty(agent.target_critic, next_obs, pick(candidates, best))  # (B,)
         weight = agent.weigh(var_y, args)
     # Line 8: weighted regression of both critics, with dropout.
