@@ -24,10 +24,9 @@ torch.set_num_threads(1)  # the tensors are small, and threads only wait for eac
 
 @pytest.fixture(autouse=True)
 def each_test_by_itself():
-    """Seeded, precise, and stopped by Ctrl-C, which a shell's background ignores."""
     torch.manual_seed(0)
     torch.set_float32_matmul_precision("highest")
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background ignores it
 
 
 @pytest.fixture(params=[bear, uwac], ids=["bear", "uwac"])
@@ -63,14 +62,13 @@ def refused(monkeypatch, capsys):
 
 
 def zeroed(*networks):
-    """Sets all weights and biases to 0, for a test to set a few."""
     for network in networks:
         for parameter in network.parameters():
             parameter.data.zero_()
 
 
 def scalars(run):
-    """TensorBoard's curves of a run: for each name, values by their step, none of them twice."""
+    """TensorBoard's values by their step, none of them twice, for each name."""
     log = EventAccumulator(str(run)).Reload()
     curves = {}
     for tag in log.Tags()["scalars"]:
@@ -123,8 +121,21 @@ def resumed(script, run="run", **changes):
 
 
 def words(script, **changes):
-    """`short` as a command line."""
     return " ".join(f"--{name} {value}" for name, value in settings(script, **changes).items())
+
+
+class Code:
+    """What a pickle would execute."""
+
+    def __reduce__(self):
+        return os.mkdir, ("executed",)
+
+
+def write_hdf5(path, arrays):
+    with h5py.File(path, "w") as file:
+        for name, array in arrays.items():
+            file[name] = array
+    return path
 
 
 @pytest.fixture
@@ -136,7 +147,5 @@ def points(tmp_path, monkeypatch):
     rng = np.random.default_rng(0)
     arrays = {"observations": rng.normal(size=(50, 3)), "actions": rng.uniform(-1, 1, (50, 2))}
     arrays |= {"rewards": rng.normal(size=50), "terminals": np.zeros(50, bool)}
-    with h5py.File("points.hdf5", "w") as file:
-        for name, array in arrays.items():
-            file[name] = array
+    write_hdf5("points.hdf5", arrays)
     return arrays

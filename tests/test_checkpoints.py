@@ -9,11 +9,10 @@ import signal
 import sys
 from pathlib import Path
 
-import h5py
 import numpy as np
 import pytest
 import torch
-from conftest import Point, command_line, resumed, scalars, short, words
+from conftest import Code, Point, command_line, resumed, scalars, short, words, write_hdf5
 from filelock import FileLock, Timeout
 from gymnasium.vector import SyncVectorEnv
 
@@ -66,24 +65,18 @@ def test_a_run_that_something_ends_goes_on(script, happens, said, monkeypatch, c
 
 
 def go(script, place=None):
-    """Start the run, or go on with it, in a process that is killed at a place, the count-th call of
-    (owner, method, count). Returns its exit code."""
+    """Start the run, or go on with it, killed at the count-th call of (owner, method, count)."""
+    owner, method, count = place or (Path, "replace", None)
+    whole, calls = getattr(owner, method), itertools.count(1)
 
-    def die_in(owner, method, count):
-        whole = getattr(owner, method)
-        calls = itertools.count(1)
-
-        def counted(*args, **settings):
-            if next(calls) == count:
-                os.kill(os.getpid(), signal.SIGKILL)
-            return whole(*args, **settings)
-
-        setattr(owner, method, counted)
+    def counted(*args, **settings):
+        if next(calls) == count:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return whole(*args, **settings)
 
     def child():
         sys.stdout = sys.stderr = open(os.devnull, "w")
-        if place:
-            die_in(*place)
+        setattr(owner, method, counted)
         script.main(resumed(script) if CHECKPOINT.exists() else short(script))
 
     process = multiprocessing.get_context("fork").Process(target=child)
@@ -93,8 +86,7 @@ def go(script, place=None):
 
 
 def test_a_run_killed_again_and_again_goes_on(script):
-    """In its fourth update, then in the second evaluation, then before checkpoint.pt has its name,
-    and at the end between both files."""
+    """In an update, an evaluation, before checkpoint.pt has its name, between the two files."""
     script.main(short(script, run_dir="undisturbed"))
     places = [(script.Agent, "minimize", 14), (SyncVectorEnv, "step", 3), (Path, "replace", 1)]
     for place in places:
@@ -108,8 +100,7 @@ def test_a_run_killed_again_and_again_goes_on(script):
 
 
 def test_what_may_change():
-    """More updates, and its time goes on. As many: nothing is done. The file may move, and
-    evaluations may be others."""
+    """More updates, and its time goes on. As many: nothing is done."""
     uwac.main(short(uwac, total_steps=3))
     saved = torch.load(CHECKPOINT, weights_only=True)
     saved["history"][0]["seconds"] = 1000.0
@@ -125,13 +116,10 @@ def test_what_may_change():
     assert (result["args"]["total_steps"], result["args"]["dataset_path"]) == (7, "moved.hdf5")
 
 
-def test_what_may_not_change(refused):
-    """Nor may two processes train one run."""
+def test_what_may_not_change(points, refused):
     uwac.main(short(uwac, total_steps=3, seed=3, variance="analytic"))
     before = {path: path.read_bytes() for path in RUN.iterdir()}
-    Path("other.hdf5").write_bytes(Path("points.hdf5").read_bytes())
-    with h5py.File("other.hdf5", "a") as file:
-        file["rewards"][0] += 1
+    write_hdf5("other.hdf5", points | {"rewards": points["rewards"] + np.eye(50)[0]})
     wrong = {"--gamma 0.9": "gamma was 0.99 and cannot change", "--seed 0": "seed was 3 and "}
     wrong |= {"--variance mc": "variance was ", "--mmd-kernel laplacian": "mmd_kernel was gaussian"}
     wrong |= {"--dataset-path other.hdf5": "data was ", "--total-steps 2": "run has 3 already"}
@@ -159,16 +147,8 @@ def test_a_run_is_locked_before_its_checkpoint_is_read(script, monkeypatch):
     assert len(script.main(args)["history"]) == 2
 
 
-class Code:
-    """What a pickle would execute."""
-
-    def __reduce__(self):
-        return os.mkdir, ("executed",)
-
-
 def test_a_damaged_or_malicious_checkpoint(refused):
-    """Missing, cut, of other arguments and sizes, with code as the whole file and inside. A run of
-    the other script is told by its name."""
+    """Missing, cut, of other arguments and sizes, with code as the whole file and inside."""
     uwac.main(short(uwac, total_steps=1))
     content = CHECKPOINT.read_bytes()
     saved = torch.load(CHECKPOINT, weights_only=True)
@@ -188,6 +168,3 @@ def test_a_damaged_or_malicious_checkpoint(refused):
     torch.save(saved | {"algorithm": "bear"}, CHECKPOINT)
     assert "(it is a run of bear)" in refused("--resume run --total-steps 2")
     assert not Path("executed").exists()
-    torch.save(Code(), CHECKPOINT)
-    torch.load(CHECKPOINT, weights_only=False)  # while it does without that protection
-    assert Path("executed").exists()

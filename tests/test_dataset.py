@@ -6,7 +6,7 @@ import gymnasium as gym
 import h5py
 import numpy as np
 import pytest
-from conftest import Point
+from conftest import Point, write_hdf5
 
 import d4rl
 
@@ -29,13 +29,6 @@ def steps(n, terminals=(), timeouts=None):
 
 def transitions(data, step_limit=5):
     return d4rl.qlearning_dataset(gym.make("Point-v0", max_episode_steps=step_limit), data)
-
-
-def write(path, data):
-    with h5py.File(path, "w") as file:
-        for name, array in (data | {"metadata/algorithm": "SAC"}).items():
-            file[name] = array
-    return path
 
 
 def rows_of_the_original(data, step_limit):
@@ -63,7 +56,7 @@ def test_a_file_of_d4rls_gives_what_the_original_makes_of_it(with_timeouts, tmp_
         terminals, timeouts = (np.flatnonzero(rng.random(n) < 0.15) for _ in range(2))
         data = steps(n, terminals, timeouts if with_timeouts else None)
         data["next_observations"] = rng.normal(size=(n, 3))
-        path = write(tmp_path / "a.hdf5", data)
+        path = write_hdf5(tmp_path / "a.hdf5", data)
         sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
         monkeypatch.setitem(d4rl.DATASETS, "door-human-v0", ("a.hdf5", sha256))
         remembered = transitions(d4rl.read(path), step_limit)
@@ -161,7 +154,7 @@ def test_files(tmp_path, monkeypatch):
     """~ is the home folder. Other arrays are not read, here 114 GiB that were never written."""
     monkeypatch.setenv("HOME", str(tmp_path))
     data = steps(30, terminals=[5], timeouts=[9])
-    path = write(tmp_path / "a.hdf5", data)
+    path = write_hdf5(tmp_path / "a.hdf5", data | {"metadata/algorithm": "SAC"})
     with h5py.File(path, "a") as file:
         file.create_dataset("images", (10**7, 64, 64, 3), "uint8", chunks=(1, 64, 64, 3))
     assert d4rl.read(path).keys() == data.keys()

@@ -23,8 +23,6 @@ FAULTS = {
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
-    """GET /KIND/... answers as KIND says."""
-
     def do_GET(self):
         kind = self.path.split("/")[1]
         self.server.asked.append(self.path)
@@ -90,8 +88,7 @@ def test_without_a_checksum_only_d4rls_server_is_asked(server, tmp_path, monkeyp
 
 
 def test_where_a_file_is_looked_for(server, tmp_path, monkeypatch, capsys):
-    """From the last place to the first: the substitute that is shipped, the server, a substitute of
-    the user's, the cache folder."""
+    """From the last place to the first: shipped, the server, the user's substitute, the cache."""
     shipped = tmp_path / "door-human-rebuilt.hdf5"
     shipped.write_bytes(DEMO)
     cache = tmp_path / ".d4rl" / "datasets"

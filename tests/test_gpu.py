@@ -37,8 +37,7 @@ class NoWaiting(TorchDispatchMode):
 
 @each_version
 def test_update_talks_to_no_other_device(version, monkeypatch):
-    """Nothing is read back, and nothing is made elsewhere than where the data are: "meta" tensors
-    hold no numbers, so that an operation on one of them and one of ours fails."""
+    """An operation fails on one of ours and a new tensor, which is "meta" and holds no numbers."""
     monkeypatch.setattr(uwac, "DEVICE", "cpu")
     update = make_update(version)
     step = torch.tensor(3)
@@ -54,7 +53,6 @@ def test_update_talks_to_no_other_device(version, monkeypatch):
     ("UWAC mc", 5, 570),
 ])  # fmt: skip
 def test_passes_and_seeds_are_no_kernels_of_their_own(version, num_seeds, most, monkeypatch):
-    """What a GPU would launch, counted without one."""
     monkeypatch.setattr(uwac, "DEVICE", "cpu")
     update = make_update(version, 100, num_seeds)
     operations = speed.count_operations(functools.partial(update, torch.tensor(3)))

@@ -1,13 +1,9 @@
 """Updates of the authors' trainers, repeated by bear.py and uwac.py with the same random numbers;
 UWAC is BEAR and what Algorithm 1 colours.
 
-tests/golden/*_lockstep*.npz are 14 updates each of the authors' BEAR and UWAC, changed as below,
-with small networks on 64 transitions: data, weights before and after, all random numbers, all
-losses. Both scripts must come to the same losses and weights; uwac.py to BEAR's with its parts off.
-
-docs/fidelity.md lists what the recorded trainer and our scripts are changed in for that: here the
-backup's candidates come from the current actor, the target critics have initial weights of their
-own, and each row has a dropout mask of its own.
+tests/golden/*_lockstep*.npz are 14 updates each of the authors' BEAR and UWAC with small networks:
+data, weights before and after, all random numbers, all losses. docs/fidelity.md lists what the
+recorded trainer and our scripts are changed in for that.
 
 Shapes: S seeds, one of each file, B batch, T passes, H hidden units; "2 layers" are hidden ones.
 """
@@ -59,7 +55,6 @@ MC_DROPOUT_VARIANCE = uwac.mc_dropout_variance
 
 
 def read(path: Path) -> tuple[dict[str, Tensor], dict]:
-    """Arrays of a file, and its settings."""
     arrays = dict(np.load(path))
     settings = json.loads(str(arrays.pop("hyperparameters")))
     recorded = {name: torch.tensor(array) for name, array in arrays.items()}
@@ -71,11 +66,9 @@ def weights(recordings: list[dict], when: str, network: str) -> list[Tensor]:
     (S, in, out) and (S, 1, out), of twins with a 2 in front."""
     tensors = []
     for layer in ("w0", "b0", "w1", "b1", "w2", "b2"):
-        of_networks = []
-        for name in NETWORKS[network]:
-            of_seeds = [recorded[f"{when}_{name}_{layer}"] for recorded in recordings]
-            of_networks.append(torch.stack(of_seeds))
-        stacked = torch.stack(of_networks) if len(of_networks) == 2 else of_networks[0]
+        names = [f"{when}_{name}_{layer}" for name in NETWORKS[network]]
+        of_seeds = [torch.stack([recorded[name] for name in names]) for recorded in recordings]
+        stacked = torch.stack(of_seeds, 1).squeeze(0)  # of a lone network
         tensors.append(stacked.unsqueeze(-2) if layer.startswith("b") else stacked)
     return tensors
 
@@ -100,8 +93,7 @@ def draws_of(recordings: list[dict], u: int) -> dict[torch.Size, list[Tensor]]:
 
 
 def row_by_row(critic, obs: Tensor, action: Tensor, p: float, T: int) -> Tensor:
-    """uwac.py's variance, which has one mask for all rows, with masks of its own for each row, as
-    the authors' has: each row (S, B, ...) is taken for another seed's."""
+    """Var[Q] with masks of each row, as the authors' has: a row (S, B, ...) is taken for a seed."""
     S, B, _ = obs.shape
     layers = []
     for layer in critic.layers:
@@ -136,10 +128,9 @@ def replaying(draws: dict[torch.Size, list[Tensor]]):
 
 
 def compare(script, *paths: Path, **changes) -> dict:
-    """Repeat the updates of a file, or those of several side by side, each as one of the seeds.
-    Returns the difference over its tolerance of each metric, at its worst update, and of each
-    network's final weights: they agree where it is 1 or less, and not where it is NaN. `changes` of
-    Args serve to see it fail."""
+    """Repeat the updates of several files side by side, each as one of the seeds. Returns the
+    difference over its tolerance of each metric, at its worst update, and of each network's final
+    weights: they agree where it is 1 or less, and not where it is NaN."""
     recordings, (settings, *_) = zip(*map(read, paths))
     args = settings["args"] | {"num_seeds": len(paths)} | changes
     if script is uwac and settings["algorithm"] == "bear":
@@ -180,7 +171,6 @@ def compare(script, *paths: Path, **changes) -> dict:
     (bear, [BEAR]), (bear, [STRONG, BEAR, BEAR]), (uwac, [STRONG, BEAR, BEAR]), (uwac, [UWAC] * 2)
 ])  # fmt: skip
 def test_updates_are_the_authors(script, paths):
-    """Also those of several seeds side by side, each in runs of the authors' of its own."""
     differences = compare(script, *paths)
     assert METRICS < set(differences)
     assert UWAC not in paths or {"variance", "weight"} < set(differences)
@@ -197,7 +187,6 @@ def test_every_argument_that_shapes_training_does():
 
 
 def definitions(script):
-    """Every statement at the top level of a script, with its comments, by its first line."""
     source = (ROOT / script).read_text()
     lines = source.splitlines()
     found = {}
@@ -218,8 +207,7 @@ def test_bear_stands_in_uwac_letter_for_letter():
 
 
 def test_metrics_are_those_of_earlier_versions(script, tmp_path):
-    """After 30 updates on door-demo, of which 10 are no warm-up: recorded at commit 443e238, on a
-    CPU of which another one's rounding differs."""
+    """After 30 updates on door-demo at commit 443e238, but for another CPU's rounding."""
     recorded = json.loads((GOLDEN / "histories.json").read_text())
     settings = {"total_steps": 30, "warmup_steps": 20, "eval_episodes": 1, "eval_candidates": 1}
     settings |= {"variance": "analytic"} if script is uwac else {}
