@@ -21,14 +21,12 @@ pytestmark = pytest.mark.usefixtures("points")
 
 
 def records(file="run/evaluation.json"):
-    """By policy and candidates."""
     return {(one["policy"], one["candidates"]): one for one in json.loads(Path(file).read_text())}
 
 
 @pytest.mark.parametrize("script", [bear, uwac, ensembles], ids=["bear", "uwac", "ensembles"])
 def test_the_last_evaluation_again(script, monkeypatch, capsys):
-    """With the run's seed and settings; of other candidates or another seed, other returns. Errors
-    are of the two agents' means, and the returns of an environment of one's own no score."""
+    """An environment of one's own has no score, so that is the return."""
     args = short(script, num_seeds=2, seed=3, eval_episodes=4)
     main = getattr(script, "main", uwac.main)
     result = main(args, agent_type=script.Agent, update=script.update)
@@ -50,8 +48,7 @@ def test_the_last_evaluation_again(script, monkeypatch, capsys):
 
 
 def test_policies_of_known_networks(monkeypatch):
-    """The actor's mean is 0.5 with a std of exp(-2), the VAE's action 50, all before the tanh. In
-    pieces of 7 states as at once."""
+    """The actor's mean is 0.5 with a std of exp(-2), the VAE's action 50, all before the tanh."""
     monkeypatch.setattr(evaluate, "AT_ONCE", 7)
     agent = uwac.Agent(short(uwac, num_seeds=2), 3, 2)
     zeroed(agent.actor, agent.vae.decoder)
@@ -68,8 +65,7 @@ def test_policies_of_known_networks(monkeypatch):
 
 
 def test_a_later_call_adds_to_what_is_there(monkeypatch, refused):
-    """One record of each policy and number of episodes. What goes wrong leaves what was there, and
-    no environment open."""
+    """What goes wrong leaves what was there, and no environment open."""
     closed = []
     monkeypatch.setattr(Point, "close", lambda self: closed.append(1))
     uwac.main(short(uwac, num_seeds=2))
@@ -120,7 +116,6 @@ def test_a_report_of_a_run(monkeypatch):
 
 
 def test_a_clone_of_the_data(monkeypatch):
-    """It learns the data's action of 0.6."""
     data = d4rl.read(d4rl.download("door-demo"))
     score = d4rl.normalized_score("door-demo", data["rewards"].reshape(25, 200).sum(1).mean())
     data["actions"] = np.full_like(data["actions"], 0.6)

@@ -15,8 +15,7 @@ from lib import curves, files, methods, published, runs, tables
 
 
 def result(method="bear", seed=0, scores=(10.0, 20.0), warmup=100, env_id="door-human", **args):
-    """One seed, an evaluation every 100 updates; Q targets are half of the scores, and a sample's
-    scores a tenth."""
+    """An evaluation every 100 updates; Q targets are half of the scores, a sample's a tenth."""
     args |= {"env_id": env_id, "seed": seed, "num_seeds": 1, "warmup_steps": warmup}
     history = []
     for i, score in enumerate(scores, 1):
@@ -77,8 +76,7 @@ def test_numbers_of_a_row(tmp_path):
 
 
 def test_others_scores_and_aggregates_are_of_one_sample(tmp_path, drawn):
-    """Aggregates where both methods have three seeds of a task or more: of four seeds' scores the
-    middle two have a mean of 3.5, all of them of 7. A run's only evaluation makes no figure."""
+    """Of four seeds' scores the middle two have a mean of 3.5, all of them of 7."""
     door = [result("bear", i, [50.0]) for i in range(4)]
     door += [result("uwac", i, [score]) for i, score in enumerate((10.0, 20.0, 50.0, 200.0))]
     pen = [result(method, 0, [9.0], env_id="pen-expert") for method in ("bear", "uwac")]
@@ -101,8 +99,7 @@ def test_aggregates_by_hand():
 
 
 def test_two_methods_are_compared_by_all_ways_to_deal_their_seeds(tmp_path):
-    """UWAC 4, 1 against BEAR 2, 3, 6: the means differ by 7/6 or more in 7 of the 10 ways, and most
-    in one. One seed is compared with none."""
+    """The means differ by 7/6 or more in 7 of the 10 ways, and most in one."""
     bears = [result("bear", i, [score]) for i, score in enumerate((20.0, 30.0, 60.0))]
     uwacs = [result("uwac", i, [score]) for i, score in enumerate((40.0, 10.0))]
     args = save(tmp_path, *bears, *uwacs, result("bear+sn", 0, [1.0]))
@@ -113,8 +110,7 @@ def test_two_methods_are_compared_by_all_ways_to_deal_their_seeds(tmp_path):
 
 
 def test_what_differs_is_never_averaged(tmp_path):
-    """Length, warm-up, precision, size of evaluations, data, and versions of an environment; but
-    a task without a version is D4RL's v0."""
+    """But a task without a version is D4RL's v0."""
     args = save(
         tmp_path,
         result(),
@@ -184,8 +180,7 @@ def test_methods_have_commands_names_and_colours_of_their_own():
 
 
 def test_copies_are_one_run_and_what_is_left_out_is_named(tmp_path, capsys):
-    """Of a run and its copies at earlier updates the longest counts, wherever it stands, and the
-    policies of all. A grid's results and its runs in a folder of all runs are found, too."""
+    """The longest counts, wherever it stands, and the policies of all."""
     for name, steps in (("grid/work/a", 1), ("run-1", 1), ("run-2", 2), ("run-3", 1)):
         copy = tmp_path / name
         copy.mkdir(parents=True)
@@ -210,8 +205,7 @@ def test_copies_are_one_run_and_what_is_left_out_is_named(tmp_path, capsys):
 
 
 def test_scores_of_policies(tmp_path, drawn):
-    """One agent: error over episodes. Several, here in a stack and in two runs: over agents. Of
-    several evaluations the one of the most episodes; none twice. Noise has a column of its own."""
+    """Errors are over the episodes of one agent, or over several: here in a stack and two runs."""
     one = result("uwac") | {"policies": [evaluation([[1.0, 2.0, 6.0]], policy="vae")]}
     one["policies"].append(evaluation([[50.0, 70.0]], step=100, policy="vae"))
     shared = evaluation([[1.0, 2.0, 6.0], [9.0, 9.0, 9.0]], policy="vae")  # the first is UWAC's
@@ -290,8 +284,7 @@ def test_published_scores(tmp_path, monkeypatch):
 
 
 def test_q_share(tmp_path):
-    """Of two seeds one ends at the limit of alpha. E[w] E[Var] / beta is 1 and 2. Q's share counts
-    at the limit alone, after the warm-up and near the data, where MMD is less than 1."""
+    """Q's share counts at the limit of alpha alone, after the warm-up and near the data."""
     one = result("uwac", weighting="variance", beta=2.0, spectral_norm=True, mmd_kernel="gaussian")
     one["args"] |= {"seed": 5, "num_seeds": 2, "warmup_steps": 5}
     row = {"seconds": 1.0, "alpha": [22026.4, 3.0], "mmd": [0.1, 0.1], "score_sample": [1.0, 2.0]}

@@ -1,4 +1,4 @@
-"""Both scripts from data to files: what a run leaves, and one line for what cannot be."""
+"""Both scripts from arguments and data to files: what is refused, and what a run leaves."""
 
 import dataclasses
 import json
@@ -16,12 +16,69 @@ import pytest
 import torch
 from conftest import ROOT, Point, command_line, resumed, scalars, short, words
 
+import bear
 import d4rl
 import uwac
 
 pytestmark = pytest.mark.usefixtures("points")
 RUN = Path("run")
 gym.register("own/Point-v0", Point, max_episode_steps=5)
+
+
+WRONG = [
+    ("gamma", 1.01, "Input should be less than or equal to 1"),
+    ("lmbda", float("nan"), "Input should be a finite number"),
+    ("seed", -1, "Input should be greater than or equal to 0"),
+    ("seed", 2**64, f"Input should be less than {2**63}"),
+    ("batch_size", 2.5, "Input should be a valid integer"),
+    ("beta", 0.0, "Input should be greater than 0"),
+    ("dropout", 1.0, "Input should be less than 1"),
+    ("passes", 1, "Input should be greater than or equal to 2"),
+    ("spectral_norm", 2.5, "Input should be 'auto', True or False"),
+    ("mmd_kernel", "rbf", "Input should be 'auto', 'gaussian' or 'laplacian'"),
+]
+
+
+@pytest.mark.parametrize("name, value, problem", WRONG)
+def test_wrong_arguments(name, value, problem):
+    for script in (bear, uwac):
+        if hasattr(script.Args, name):
+            with pytest.raises(ValueError) as error:
+                script.Args(**{name: value})
+            assert f"\n{name}\n  {problem}" in str(error.value)
+
+
+def test_every_argument_has_a_type_that_is_checked_and_there_are_no_others(script):
+    names = [field.name for field in dataclasses.fields(script.Args)]
+    for name in [*names, "clip"]:
+        with pytest.raises(ValueError, match=f"\n{name}\n"):
+            script.Args(**{name: object()})
+
+
+def test_numbers_of_numpy_and_paths_are_taken(script):
+    args = script.Args(seed=np.int64(3), gamma=np.float32(0.5), dataset_path="a", run_dir=Path("b"))
+    assert (type(args.seed), type(args.gamma)) == (int, float)
+    assert (args.seed, args.gamma, args.dataset_path) == (3, 0.5, Path("a"))
+
+
+@pytest.mark.parametrize("task, kernel, spectral_norm", [
+    ("hammer-cloned-v1", "gaussian", True),  # on Adroit (paper)
+    ("gymnasium_robotics:AdroitHandPen-v1", "gaussian", True),
+    ("Pendulum-v1", "gaussian", False),
+    ("halfcheetah-expert", "gaussian", False),
+    ("hopper-medium", "laplacian", False),  # BEAR's author
+    ("module:ns/Walker2d-v4", "laplacian", False),
+])  # fmt: skip
+def test_auto_is_by_the_task(task, kernel, spectral_norm):
+    """Also where another task is put into the arguments of one."""
+    auto = {"mmd_kernel": kernel, "spectral_norm": spectral_norm}
+    for args in (uwac.Args(task), dataclasses.replace(uwac.Args("door-human"), env_id=task)):
+        assert args.resolved() == dataclasses.replace(args, **auto)
+    agent = uwac.Agent(args, 3, 1)
+    assert (agent.args.mmd_kernel, agent.critic.spectral_norm) == (kernel, spectral_norm)
+    assert bear.Agent(bear.Args(task), 3, 1).args.mmd_kernel == kernel
+    given = uwac.Args(task, spectral_norm=False, mmd_kernel="gaussian")
+    assert given.resolved() == given
 
 
 def test_what_a_run_leaves(script, capsys):
@@ -60,8 +117,7 @@ def test_what_a_run_leaves(script, capsys):
 
 
 def test_folders(monkeypatch):
-    """Each run has its own, one deep, or takes one with nothing to lose, left by a run that was
-    killed before its first save. A home folder is found."""
+    """One with nothing to lose is of a run that was killed before its first save."""
     args = short(uwac, env_id="test_runs:own/Point-v0", total_steps=1, run_dir=None)
     results = []
     for args.seed in (3, 4, 3):
@@ -84,7 +140,6 @@ def test_folders(monkeypatch):
 
 
 def test_a_resumed_run_takes_the_file_that_it_began_with(monkeypatch):
-    """Though the task has another by now. The arguments stay those that were given."""
     monkeypatch.setattr(d4rl, "download", lambda env_id: Path("points.hdf5"))
     uwac.main(short(uwac, total_steps=1, dataset_path=None))
     monkeypatch.setattr(d4rl, "download", lambda env_id: Path("other.hdf5"))
@@ -154,8 +209,6 @@ def test_evaluate_sums_the_rewards_of_whole_episodes():
 
 
 def test_evaluations(monkeypatch, capsys):
-    """The best of --eval-candidates samples and one sample play the same episodes, in float32;
-    --matmul-precision is that of training. That all weights are clipped is said."""
     calls, expected = [], []
 
     def spy(function, *args):
@@ -200,22 +253,6 @@ def test_the_first_line_comes_after_100_updates(capsys):
     *_, warmup, first, last = capsys.readouterr().out.splitlines()
     assert "--warmup-steps 200" in warmup
     assert (first[:17], last[:17]) == ("100/101: warm-up,", "101/101: warm-up,")
-
-
-@pytest.mark.parametrize("option, problem", [
-    ("--dropout 0", "--dropout 0: no variance to weigh by; add --weighting none"),
-    ("--resume nothing", "nothing/checkpoint.pt"),
-    ("--env-id Nothing-v0", "Nothing-v0"),
-    ("--dataset-path missing.hdf5", "missing.hdf5"),
-    ("--run-dir .", "--run-dir . has files: choose another"),
-    ("--cuda-graph", "--cuda-graph: there is no GPU"),
-    ("--run-dir points.hdf5/run", "points.hdf5/run"),
-])  # fmt: skip
-def test_what_cannot_be_is_one_line(option, problem, refused):
-    """Exit code 1, and nothing is left."""
-    error = refused(f"{words(uwac)} {option}")
-    assert error.startswith("error: ") and problem in error
-    assert [path.name for path in Path().iterdir()] == ["points.hdf5"]
 
 
 def test_a_copy_of_script_and_d4rl_runs_alone(tmp_path):
