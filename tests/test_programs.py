@@ -50,12 +50,12 @@ CASES = [
     (run, "--num-seeds 2", "--num-seeds trains seeds 0, 1, ... in one run"),
     (run, "--tasks Point-v0", "Point-v0: no data of it; give"),
     (speed, "--threads 1 --folder=~/damaged", "damaged/speed.json: damaged, move it away"),
-    (uwac, "--dropout 0", "--dropout 0: no variance to weigh by; add --weighting none"),
+    (uwac, "--env-id door-demo --dropout 0", "--dropout 0: no variance to weigh by; add --weigh"),
     (uwac, "--resume nothing", "nothing/checkpoint.pt"),
     (uwac, "--env-id Nothing-v0", "Nothing-v0"),
     (uwac, "--env-id door-demo --dataset-path missing.hdf5", "missing.hdf5"),
-    (uwac, "--run-dir .", "--run-dir . has files: choose another"),
-    (uwac, "--cuda-graph", "--cuda-graph: there is no GPU"),
+    (uwac, "--env-id door-demo --run-dir .", "--run-dir . has files: choose another"),
+    (uwac, "--env-id door-demo --cuda-graph", "--cuda-graph: there is no GPU"),
     (uwac, "--env-id door-demo --run-dir points.hdf5/run", "points.hdf5/run"),
     (variance, "--folder=~/damaged", "damaged/variance.json exists: choose another --folder"),
 ]
@@ -89,7 +89,7 @@ def test_bad_input(points, refused, monkeypatch, capsys):
     monkeypatch.setattr(gym.registry["Point-v0"], "max_episode_steps", None)
     before = {path: path.lstat().st_size for path in Path().rglob("*")}
     for program, words, message in CASES:
-        words += " --folder ." if program is make_dataset else ""
+        words += {make_dataset: " --folder .", uwac: " --total-steps 1"}.get(program, "")
         line = refused(words, program)
         assert line.startswith("error: ") and message in line
         assert {path: path.lstat().st_size for path in Path().rglob("*")} == before
