@@ -3,6 +3,7 @@
 import json
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 import ray
@@ -204,9 +205,7 @@ def test_two_grids_do_not_write_one_run(stub, monkeypatch):
 
 
 def test_a_cluster_that_is_not_joined_is_one_line(tmp_path, monkeypatch, refused):
-    def init(**settings):
-        raise ray.exceptions.AuthenticationError("no token")
-
-    monkeypatch.setattr(ray, "init", init)
+    error = ray.exceptions.AuthenticationError("no token")
+    monkeypatch.setattr(ray, "init", Mock(side_effect=error))
     words = f"--tasks door-demo --address there:6379 --folder {tmp_path}"
     assert refused(words, run).startswith("error: --address there:6379: no token")

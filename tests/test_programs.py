@@ -4,6 +4,7 @@ import csv
 import json
 import shutil
 from pathlib import Path
+from unittest.mock import Mock
 
 import bc
 import diagnose
@@ -169,10 +170,7 @@ def test_a_later_call_adds_to_what_is_there(points, monkeypatch, refused):
     *others, last = json.loads(Path("run/evaluation.json").read_text())
     assert (others, last["policy"]) == (json.loads(before), "best")
 
-    def full(path, new_name):
-        raise OSError("No space left on device")
-
-    monkeypatch.setattr(Path, "replace", full)
+    monkeypatch.setattr(Path, "replace", Mock(side_effect=OSError("No space left on device")))
     before = Path("run/evaluation.json").read_bytes()
     assert "error: No space left" in refused(words, evaluate)
     assert Path("run/evaluation.json").read_bytes() == before
@@ -228,10 +226,9 @@ def test_what_variance_compares(tmp_path, monkeypatch):
     """Estimates are 0.5 and 0.1 off."""
     few = {"total_steps": 3, "batch_size": 4, "states": 7, "repetitions": 3, "rates": (0.2, 0.5)}
     args = variance.Args(passes=(2, 5), reference_passes=50, folder=tmp_path, **few)
-    trained, seen = [], []
-    update = uwac.update
-    record = lambda agent, *given: trained.append(agent.args) or update(agent, *given)
-    monkeypatch.setattr(uwac, "update", record)
+    seen = []
+    update = Mock(wraps=uwac.update)
+    monkeypatch.setattr(uwac, "update", update)
 
     def estimate(critic, obs, action, p, T, factor):
         seen.append((critic.spectral_norm, p, action))
@@ -242,6 +239,7 @@ def test_what_variance_compares(tmp_path, monkeypatch):
     monkeypatch.setattr(variance, "row_masks_variance", lambda *given: estimate(*given, 0.9))
     variance.main(args)
     settings = [(rate, norm) for rate in (0.2, 0.5) for norm in (True, False)]
+    trained = [call.args[0].args for call in update.call_args_list]
     found = [(one.dropout, one.spectral_norm, one.batch_size, one.variance) for one in trained]
     assert found == [(*setting, 4, "analytic") for setting in settings for _ in range(3)]
     rows = json.loads((tmp_path / "variance.json").read_text())

@@ -9,6 +9,7 @@ import sys
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import gymnasium as gym
 import numpy as np
@@ -154,18 +155,13 @@ def test_what_is_trained_on_and_scored(monkeypatch):
     arrays = {"observations": np.random.default_rng(0).normal(size=(4, 3))}
     arrays |= {"actions": np.array([[1.0, -2.0], [0.5, 0.0], [2.5, -2.5], [0.0, 0.0]])}
     arrays |= {"rewards": np.arange(4.0), "terminals": np.array([0, 1, 0, 0])}
-    seen = []
-
-    def update(agent, data, *rest):
-        seen.extend(tensor.tolist() for tensor in data)
-        return uwac.update(agent, data, *rest)
-
+    update = Mock(wraps=uwac.update)
     args = short(uwac, total_steps=1, eval_episodes=2, dataset_path=None)
     with pytest.warns(UserWarning, match="dataset: 1 actions are out of bounds and were clipped"):
         result = uwac.main(args, dataset=arrays, update=update)
     with pytest.warns(UserWarning, match="clipped"), pytest.raises(ValueError, match="data was"):
         uwac.main(resumed(uwac), dataset=arrays | {"rewards": np.ones(4)})
-    obs, action, reward, next_obs, done = seen
+    obs, action, reward, next_obs, done = (tensor.tolist() for tensor in update.call_args.args[1])
     np.testing.assert_allclose([obs[2], next_obs[2]], arrays["observations"][2:])
     assert action == [[0.5, -1.0], [0.25, 0.0], [1.0, -1.0]]
     assert (reward, done) == ([0, 1, 2], [0, 1, 0])
