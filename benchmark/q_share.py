@@ -28,6 +28,7 @@ NEAR = 0.2  # MMD of a policy near the data
 OFFICIAL = "black"  # colour of the official BEAR
 # how folders of other results end
 OTHERS = ("bc", "gpu", "learning-rate", "lunarlander", "what-bounds-q")
+OTHERS += ("hammer-expert-warmup-10000", "door-expert-warmup-10000")  # no more lines could be read
 SHORTER = {
     " (analytic)": "",
     "mmd kernel gaussian": "Gaussian kernel",
