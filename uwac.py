@@ -47,7 +47,7 @@ from tqdm.auto import tqdm
 import d4rl
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-RNG = torch.cuda if DEVICE == "cuda" else torch  # has the generator of training
+RNG = torch.cuda if DEVICE == "cuda" else torch  # its generator draws in training
 GPUS = range(torch.cuda.device_count())  # an evaluation leaves their generators as they were
 PACKAGES = ("torch", "numpy", "gymnasium", "gymnasium-robotics", "mujoco")  # in result.json
 
@@ -79,7 +79,7 @@ class Args:
     # weight: beta / Var, beta / std, exp(-beta * Var), or 1, where Var is Var[Q1] + Var[Q2]
     weighting: Literal["variance", "std", "exp", "none"] = "variance"
     weight_clip: PositiveFloat = 1.5  # largest weight (paper, 5.5, where 1.5 limits 1 / Var)
-    spectral_norm: Literal["auto", True, False] = "auto"  # of critics; auto: Adroit only (paper)
+    spectral_norm: Literal["auto", True, False] = "auto"  # in critics; auto: Adroit only (paper)
     # BEAR
     batch_size: PositiveInt = 256  # transitions per update, B (BEAR)
     gamma: Probability = 0.99  # discount per step (BEAR)
@@ -572,7 +572,7 @@ def main(args: Args, dataset: dict | None = None, agent_type=Agent, update=updat
     if not args.resume and files - {"in-use.lock", "unfinished.tmp"}:
         raise ValueError(f"--run-dir {run} has files: choose another")
     torch.set_float32_matmul_precision(args.matmul_precision)
-    torch.empty(8_000_000)  # freed at once: glibc then reuses blocks of 32 MB, 7% faster on a CPU
+    torch.empty(8_000_000)  # freed at once: glibc then reuses blocks up to 32 MB, 7% faster on CPUs
     torch.manual_seed(args.seed)
     num_envs = args.num_seeds * args.eval_episodes
     lock = FileLock(run / "in-use.lock", timeout=0)  # no two processes train one run
@@ -625,7 +625,7 @@ def as_cuda_graph(update, agent: Agent, data: list[Tensor]):
     for optimizer in agent.optimizers.values():
         optimizer.param_groups[0]["capturable"] = True  # its step count stays on the GPU
     graph = CudaGraphModule(partial(update, agent, data))
-    return lambda step: graph(torch.full((), step, device=DEVICE))  # it takes tensors alone
+    return lambda step: graph(torch.full((), step, device=DEVICE))  # takes tensors alone
 
 
 def train(run: Path, agent: Agent, data: list[Tensor], envs, result: dict, update) -> None:

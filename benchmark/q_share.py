@@ -28,7 +28,7 @@ NEAR = 0.2  # MMD of a policy near the data
 OFFICIAL = "black"  # colour of the official BEAR
 # how folders of other results end
 OTHERS = ("bc", "gpu", "learning-rate", "lunarlander", "what-bounds-q")
-OTHERS += ("hammer-expert-warmup-10000", "door-expert-warmup-10000")  # no more lines could be read
+NOT_DRAWN = ("hammer-expert-warmup-10000", "door-expert-warmup-10000")  # like relocate-expert
 SHORTER = {
     " (analytic)": "",
     "mmd kernel gaussian": "Gaussian kernel",
@@ -199,7 +199,7 @@ def main(args: Args) -> None:
     """Raises OSError, and ValueError for a damaged file."""
     agents = read_agents(HERE / "results")
     with new_files(args.folder, "q_share") as new:
-        draw(agents, new / "q-share.png")
+        draw(agents[~agents["folder"].isin(NOT_DRAWN)], new / "q-share.png")
     print(at_the_limit(agents))
     print(equal_weights(agents).to_markdown(index=False, floatfmt=".6g"), end="\n\n")
     print(scores_below_the_limit(agents).to_markdown(index=False, floatfmt=".1f"))
