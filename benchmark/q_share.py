@@ -28,7 +28,8 @@ NEAR = 0.2  # MMD of a policy near the data
 OFFICIAL = "black"  # colour of the official BEAR
 # how folders of other results end
 OTHERS = ("bc", "gpu", "learning-rate", "lunarlander", "what-bounds-q")
-NOT_DRAWN = ("hammer-expert-warmup-10000", "door-expert-warmup-10000")  # like relocate-expert
+# like the Gaussian kernel's, where Q trains the actor, too
+NOT_DRAWN = tuple(f"{task}-expert-warmup-10000" for task in ("hammer", "door", "relocate"))
 SHORTER = {
     " (analytic)": "",
     "mmd kernel gaussian": "Gaussian kernel",
@@ -163,6 +164,8 @@ def draw_shares(axes: Axes, agents: pd.DataFrame) -> None:
     names = list(shares.groupby("name")["share"].median().sort_values().index)
     for about, (marker, colour) in styles.items():
         some = shares[shares["checkpoint"] == about]
+        if some.empty:
+            continue
         places = [names.index(name) for name in some["name"]]
         style = {"marker": marker, "color": colour, "alpha": 0.7, "s": 30}
         axes.scatter(some["share"], places, label=about, **style)

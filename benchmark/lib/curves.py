@@ -99,6 +99,7 @@ def draw_curves(run: pd.Series, found: pd.DataFrame, metrics: list[str], path: P
         "value",
         "method",
         "metric",
+        estimator="median",  # of a Q that explodes in some seeds the mean says nothing
         errorbar=("pi", 100),
         err_kws={"alpha": 0.12},
         palette={labels[name]: colour for name, colour in colours.items()},
@@ -118,7 +119,7 @@ def draw_curves(run: pd.Series, found: pd.DataFrame, metrics: list[str], path: P
         elif high > (10 * low if low > 0 else 1000):  # or what explodes would hide all else
             axes.set_yscale("log" if low > 0 else "symlog")
         mark(axes, references(run, metric))
-    title = "mean, and range over seeds, whose number is in brackets" if several else ""
+    title = "median and range over seeds, whose number is in brackets" if several else ""
     finish(grid, run, title, path)
 
 
