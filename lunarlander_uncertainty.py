@@ -387,7 +387,7 @@ def draw(expert: Data, clip: str, obs_rms: RunningMeanStd, agents: list, history
         log_variance = variance.log10().mean(0)
         colours = axes.pcolormesh(x, y, log_variance.view(x.shape))
         figure.colorbar(colours, label=r"$\log_{10}$ Var[Q], mean of agents")
-    for axes, title in zip(maps, ("the expert's states", "before training", "after training")):
+    for axes, title in zip(maps, (f"the expert's states ({clip} removed)", "untrained", "trained")):
         edge = axes.axvline(0.1) if clip == "left" else axes.axhline(0.8)
         edge.set(color="#D55E00", linestyle="--")
         axes.set(title=title, xlabel="x", ylabel="y")
@@ -395,8 +395,8 @@ def draw(expert: Data, clip: str, obs_rms: RunningMeanStd, agents: list, history
     values = np.array([row["auroc_variance"] for row in history])  # (11, S)
     course.plot(steps, values, color="0.7")
     course.plot(steps, values.mean(1), color="black")
-    course.axhline(0.5, color="#D55E00", linestyle="--")
-    course.set(title="AUROC of Var[Q] (black: mean)", xlabel="update", ylim=(0, 1))
+    course.axhline(0.5, color="0.3", linestyle=":")
+    course.set(title="AUROC of Var[Q] (black: mean, dotted: chance)", xlabel="update", ylim=(0, 1))
     return figure
 
 

@@ -670,7 +670,7 @@ def train(run: Path, agent: Agent, data: list[Tensor], envs, result: dict, updat
             if step <= args.warmup_steps:
                 line = f"warm-up, {line}"
             elif evaluating and metrics["weight"].mean() > 0.999 * args.weight_clip:
-                line += "; nearly every weight is at its limit, see --beta"
+                line += "; nearly every weight is at its limit: lower --beta if this lasts"
             with bar.external_write_mode():
                 print(f"{step}/{args.total_steps}: {line}", flush=True)
             if evaluating:

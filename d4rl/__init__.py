@@ -212,8 +212,11 @@ def describe(dataset: str | Path | dict) -> dict[str, str | bool]:
 
 def read(path: str | Path) -> Arrays:
     """The arrays of D4RL's format in a file. Raises ValueError."""
+    path = Path(path).expanduser()
+    if not path.is_file():
+        raise ValueError(f"{path}: no such file")
     try:
-        with h5py.File(Path(path).expanduser()) as file:
+        with h5py.File(path) as file:
             arrays = Arrays({name: file[name][()] for name in ARRAYS if name in file})
     except Exception as error:  # damage shows in many ways
         raise ValueError(f"{path}: cannot be read as HDF5 ({error})") from error

@@ -54,7 +54,7 @@ CASES = [
     (uwac, "--env-id door-demo --dropout 0", "--dropout 0: no variance to weigh by; add --weigh"),
     (uwac, "--resume nothing", "nothing/checkpoint.pt"),
     (uwac, "--env-id Nothing-v0", "Nothing-v0"),
-    (uwac, "--env-id door-demo --dataset-path missing.hdf5", "missing.hdf5"),
+    (uwac, "--env-id door-demo --dataset-path missing.hdf5", "missing.hdf5: no such file"),
     (uwac, "--env-id door-demo --run-dir .", "--run-dir . has files: choose another"),
     (uwac, "--env-id door-demo --cuda-graph", "--cuda-graph: there is no GPU"),
     (uwac, "--env-id door-demo --run-dir points.hdf5/run", "points.hdf5/run"),
