@@ -132,6 +132,7 @@ def test_an_expert_of_the_dapg_release_by_hand():
     assert (abs(actions) == 1).any() and (abs(actions) < 1).any()
 
 
+@pytest.mark.filterwarnings("ignore:.*inf value")
 def test_policy_of_a_run(points, script, monkeypatch):
     """The first seed's, in 40 episodes, 16 at once; actions are in the environment's units."""
     script.main(short(script, total_steps=2, num_seeds=2))
