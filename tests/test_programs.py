@@ -44,7 +44,7 @@ CASES = [
     (make_dataset, "--env walker2d --train-steps 9", "checkpoint.pt: not a checkpoint"),
     (make_dataset, "--policy hopper-random --out points.hdf5", "exists: give --force"),
     (make_dataset, "--policy hopper-medium hopper-expert --steps 1", "a step for each policy"),
-    (report, "nothing", "no results in nothing"),
+    (report, "run nothing", "no results in nothing; benchmark/run.py makes some"),
     (report, "run --metrics MB", "--metrics MB: there are actor_loss, alpha, "),
     (run, "--cpus 1 word", "word: not an option"),
     (run, "--run_dir a", "--run-dir is given to each run"),

@@ -129,6 +129,8 @@ def read_all(paths: tuple[Path, ...]) -> pd.DataFrame:
             files = []
             for pattern in ("*.json", "*/result.json", "grid/*.json"):
                 files += sorted(path.glob(pattern))
+        if not files:
+            raise ValueError(f"no results in {path}; benchmark/run.py makes some")
         for file in files:
             try:
                 new = read(file)
@@ -143,7 +145,7 @@ def read_all(paths: tuple[Path, ...]) -> pd.DataFrame:
                 print(f"{file}: {message}", file=sys.stderr)
             runs[key] = long | {"policies": old["policies"] + new["policies"]}
     if not runs:
-        raise ValueError(f"no results in {', '.join(map(str, paths))}; benchmark/run.py makes some")
+        raise ValueError(f"no results in {', '.join(map(str, paths))}")
     order = {name: place for place, name in enumerate([*others_scores().index, *METHODS])}
     rank = lambda run: (order.get(run["task"], 99), *(run[name] for name in SETTING))
     ordered = sorted(runs.values(), key=lambda run: (rank(run), order.get(run["name"], 99)))
