@@ -28,7 +28,7 @@ NEAR = 0.2  # MMD of a policy near the data
 OFFICIAL = "black"  # colour of the official BEAR
 # how folders of other results end
 OTHERS = ("bc", "gpu", "learning-rate", "lunarlander", "what-bounds-q")
-# like the Gaussian kernel's, where Q trains the actor, too
+# left out of the figure, to keep it readable; the tables have them
 NOT_DRAWN = tuple(f"{task}-expert-warmup-10000" for task in ("hammer", "door", "relocate"))
 SHORTER = {
     " (analytic)": "",

@@ -6,6 +6,7 @@ import math
 from unittest.mock import ANY
 
 import numpy as np
+import pandas as pd
 import published_context
 import pytest
 import q_share
@@ -266,6 +267,18 @@ def test_a_figure_has_panels_of_what_was_measured(tmp_path, drawn, capsys):
         "02-door-human-mmd.png": ["mmd"],
     }
     assert "door-human, warm-up 100: no run has ood_auroc" in capsys.readouterr().err
+
+
+def test_a_curve_is_the_median_of_its_seeds(tmp_path, monkeypatch):
+    for seed, last in enumerate((20.0, 30.0, 1e9)):
+        (tmp_path / f"{seed}.json").write_text(json.dumps(result(seed=seed, scores=[10.0, last])))
+    found = runs.read_all((tmp_path,))
+    grids = []
+    monkeypatch.setattr(curves, "finish", lambda grid, *rest: grids.append(grid))
+    run = pd.concat([found.iloc[0], pd.Series({"vae_score": np.nan})])
+    curves.draw_curves(run, runs.evaluations(found), ["target_q"], tmp_path / "a.png")
+    line = grids[0].axes_dict["target_q"].lines[0]
+    assert line.get_ydata().tolist() == [5, 15]
 
 
 def test_published_scores(tmp_path, monkeypatch):
