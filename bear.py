@@ -255,22 +255,19 @@ class Agent(nn.Module):
         optimizer.step()
 
     @torch.no_grad()
-    def act(self, obs: np.ndarray, num: int = 100, deterministic: bool = False) -> np.ndarray:
+    def act(self, obs: np.ndarray, num: int = 100) -> np.ndarray:
         """Actions in [-1, 1], the range of `d4rl.make`'s environments: the best by Q1 of `num`
-        samples, or the actor's mean. Shapes: (D,) -> (S, A); (B, D), the same states for every
-        agent, or (S, B, D), each agent's own -> (S, B, A). Raises ValueError for other shapes."""
+        samples. Shapes: (D,) -> (S, A); (B, D), the same states for every agent, or (S, B, D),
+        each agent's own -> (S, B, A). Raises ValueError for other shapes."""
         S, D = self.args.num_seeds, self.dims[0]
         obs = torch.as_tensor(obs, dtype=torch.float32, device=self.log_alpha.device)
         if obs.shape[-1:] != (D,) or obs.shape[:-2] not in ((), (S,)):
             shape = tuple(obs.shape)
             raise ValueError(f"observations {shape} are not ({D},), (B, {D}) or ({S}, B, {D})")
         states = torch.atleast_2d(obs).expand(S, -1, -1)
-        if deterministic:
-            action = self.actor(states)[0].tanh()
-        else:
-            candidates = self.actor.sample(states, num).tanh()  # (B, N, A)
-            q1, _ = self.critic(states, candidates)  # (B, N)
-            action = pick(candidates, q1.argmax(-1))
+        candidates = self.actor.sample(states, num).tanh()  # (B, N, A)
+        q1, _ = self.critic(states, candidates)  # (B, N)
+        action = pick(candidates, q1.argmax(-1))
         return (action[:, 0] if obs.dim() == 1 else action).numpy(force=True)
 
 
@@ -436,8 +433,7 @@ def main(args: Args, dataset: dict | None = None, agent_type=Agent, update=updat
     ):
         agent, saved = load_checkpoint(args.resume, agent_type) if args.resume else (None, None)
         if dataset is None:
-            file = saved["data"]["path"] if saved else None
-            dataset = args.dataset_path or file or d4rl.download(args.env_id)
+            dataset = args.dataset_path or d4rl.download(args.env_id)
         transitions = d4rl.qlearning_dataset(envs.envs[0], dataset)
         # In this order: obs, action, reward, next_obs, done.
         data = [torch.as_tensor(array, device=DEVICE) for array in transitions.values()]
@@ -464,11 +460,7 @@ def main(args: Args, dataset: dict | None = None, agent_type=Agent, update=updat
             print(f"on {DEVICE}; results in {run}: --resume {run} goes on from its last evaluation")
             if args.warmup_steps >= args.total_steps:
                 print(f"warning: the actor never sees Q: see --warmup-steps {args.warmup_steps}")
-            try:
-                train(run, agent, data, envs, result, update)
-            except KeyboardInterrupt:
-                done = result["history"][-1]["step"] if result["history"] else 0
-                raise KeyboardInterrupt(f"--resume {run} goes on from update {done}") from None
+            train(run, agent, data, envs, result, update)
     return result
 
 
@@ -514,8 +506,6 @@ def train(run: Path, agent: Agent, data: list[Tensor], envs, result: dict, updat
                 torch.set_float32_matmul_precision(args.matmul_precision)
                 metrics["score"] = d4rl.normalized_score(args.env_id, returns).mean(1)
                 metrics["score_sample"] = d4rl.normalized_score(args.env_id, returns_sample).mean(1)
-                metrics["return"] = returns.mean(1)
-                metrics["return_std"] = returns.std(1)
 
             for name, values in metrics.items():
                 for i, value in enumerate(values):
@@ -538,7 +528,7 @@ if __name__ == "__main__":
         if args.resume:  # the run's own arguments become the defaults
             args = tyro.cli(Args, default=load_checkpoint(args.resume)[0].args)
         main(args)
-    except KeyboardInterrupt as stop:
-        sys.exit(f"stopped: {stop}")
+    except KeyboardInterrupt:
+        sys.exit("stopped: --resume goes on from the run's last evaluation")
     except (ValueError, ArithmeticError, OSError, ImportError) as error:
         sys.exit(f"error: {' '.join(str(error).split())}")  # on one line

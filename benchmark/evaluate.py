@@ -96,11 +96,10 @@ def key_of(result: dict) -> list:
 @torch.no_grad()
 def act(agent: uwac.Agent, policy: str, obs: np.ndarray, num: int) -> np.ndarray:
     """Actions of one of POLICIES: obs (S, B, D) -> (S, B, A)."""
-    if policy == "mean":
-        return agent.act(obs, deterministic=True)
-    if policy == "vae":
+    if policy in ("mean", "vae"):
         obs = torch.as_tensor(obs, dtype=torch.float32, device=agent.log_alpha.device)
-        return agent.vae.sample(obs, 1).squeeze(2).tanh().numpy(force=True)
+        action = agent.actor(obs)[0] if policy == "mean" else agent.vae.sample(obs, 1).squeeze(2)
+        return action.tanh().numpy(force=True)
     parts = np.split(obs, range(AT_ONCE, obs.shape[1], AT_ONCE), axis=1)
     return np.concatenate([agent.act(part, num) for part in parts], axis=1)
 

@@ -117,10 +117,10 @@ def test_the_last_evaluation_again(points, script, monkeypatch, capsys):
     assert command_line(evaluate, f"{words} 3", monkeypatch) == 0
     again = {key: np.array(one["returns"]) for key, one in records().items()}
     assert list(again) == [("best", 3), ("best", 5), ("sample", 1)]
-    assert again["best", 3].mean(1).tolist() == last["return"]
-    assert again["sample", 1].mean(1).tolist() == last["score_sample"]  # the score is the return
+    assert again["best", 3].mean(1).tolist() == last["score"]  # the return
+    assert again["sample", 1].mean(1).tolist() == last["score_sample"]
     assert (again["best", 3] != again["best", 5]).all()
-    one, two = last["return"]
+    one, two = last["score"]
     numbers = f"return {(one + two) / 2:.1f} ± {abs(one - two) / 2:.1f}"
     where = f"run, {result['algorithm']} on Point-v0, 6 updates, best of 3, 2 agents x 4 episodes"
     assert capsys.readouterr().out.splitlines()[0] == f"{where}: {numbers}"

@@ -66,16 +66,19 @@ def test_mmd(kernel, power):
 
 
 def test_act_takes_one_state_shared_states_and_each_seeds_own(script):
+    """With hardly any noise an action is the tanh of the mean."""
     agent = script.Agent(script.Args("Own-v0", num_seeds=2), 5, 2)
     agent.actor.layers[2].weight.data *= 1000
+    agent.actor.layers[2].weight.data[..., 2:] = 0
+    agent.actor.layers[2].bias.data[..., 2:] = -9
     obs = np.random.default_rng(0).normal(size=(2, 20, 5)).astype(np.float32)
     mean, _ = agent.actor(torch.as_tensor(obs))
     expected = mean.tanh().numpy(force=True)
     assert (np.ptp(expected, axis=(0, 1)) > 0.5).all()
     for given, wanted in ((obs, expected), (obs[0, 7], expected[:, 7]), (obs[0], expected)):
-        found = agent.act(given, deterministic=True)
-        np.testing.assert_allclose(found[0], wanted[0], atol=1e-6)
-        assert found.shape == wanted.shape == agent.act(given, num=3).shape
+        found = agent.act(given, num=1)
+        np.testing.assert_allclose(found[0], wanted[0], atol=0.05)
+        assert found.shape == wanted.shape
     four = np.concatenate([obs, obs])
     for wrong in (obs[..., 1:], obs[..., :1], obs[:1], four, obs[None], obs[0, 0, 0]):
         with pytest.raises(ValueError, match="^observations .* are not "):
