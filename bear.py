@@ -10,7 +10,7 @@ Shapes. B: batch, N: candidate actions, M: action samples for the MMD, D: observ
 H: hidden units. Twin critics lead with a 2. S seeds are trained at once: tensors also have a
 dimension S, first or right after the 2, which comments mostly leave out.
 
-Sources of defaults, in brackets: paper (with its section), ml-uwac (its authors' code), BEAR (the
+Sources of defaults, in brackets: paper (with a section), ml-uwac (its authors' code), BEAR (the
 code of BEAR's author, on which ml-uwac builds), CORL (offline RL in single files), D4RL.
 """
 
@@ -42,11 +42,11 @@ from tqdm.auto import tqdm
 import d4rl
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-RNG = torch.cuda if DEVICE == "cuda" else torch  # its generator draws in training
+RNG = torch.cuda if DEVICE == "cuda" else torch  # whose random state a checkpoint keeps
 GPUS = range(torch.cuda.device_count())  # an evaluation leaves their generators as they were
 PACKAGES = ("torch", "numpy", "gymnasium", "gymnasium-robotics", "mujoco")  # in result.json
 
-# Arguments that a resumed run may change. All others shape training.
+# Arguments that a resumed run may change. All others must stay.
 RESUMABLE = {
     "total_steps",
     "eval_every",
@@ -93,7 +93,7 @@ class Args:
     resume: Path | None = None  # folder of a run to continue; its arguments become the defaults
 
     def resolved(self) -> "Args":
-        """The arguments with "auto" decided by the task."""
+        """The arguments with "auto" decided by the task, "door" of "d4rl:door-human"."""
         task = self.env_id.split(":")[-1].split("/")[-1].split("-")[0].lower()
         kernel = self.mmd_kernel
         if kernel == "auto":
@@ -102,7 +102,7 @@ class Args:
 
 
 class StackedLinear(nn.Module):
-    """Linear maps, stack (S,) or (2, S): (S, B, in) or (*stack, B, in) -> (*stack, B, out)."""
+    """S linear maps, or 2 * S with stack (2, S): (S or *stack, B, in) -> (*stack, B, out)."""
 
     def __init__(self, stack: tuple[int, ...], in_dim: int, out_dim: int):
         super().__init__()
@@ -296,15 +296,15 @@ def update(agent: Agent, data: list[Tensor], step: int | Tensor) -> dict[str, Te
     critic_loss = (q - target_q).square().sum(0).mean(-1)
     agent.minimize(critic_loss, "critic")
 
-    # Line 10: samples of the actor and of the VAE, before the tanh, at obs, as in ml-uwac. (The
-    # paper has the target actor at next_obs, and the data, which have one action for each state.)
+    # Line 10: samples of the actor and of the VAE at obs, before the tanh (ml-uwac). The paper has
+    # the target actor's at next_obs, and the data's, of which there is one for each state.
     actor_samples = agent.actor.sample(obs, args.num_mmd_samples)  # (B, M, A)
     with torch.no_grad():
         vae_samples = agent.vae.sample(obs, args.num_mmd_samples)  # (B, M, A)
     mmd_loss = mmd(actor_samples, vae_samples, args.mmd_kernel, args.mmd_sigma)  # (B,)
     # Line 11: the actor maximizes Q of its first sample, subject to MMD <= threshold. The
     # multiplier alpha grows while the MMD exceeds the threshold.
-    policy_action = actor_samples[..., 0, :].tanh()  # (B, A), the first as in BEAR
+    policy_action = actor_samples[..., 0, :].tanh()  # (B, A)
     q1, q2 = agent.critic(obs, policy_action)
     policy_q = torch.minimum(q1, q2)  # (B,)
     after_warmup = step > args.warmup_steps  # a factor 0 or 1, as a CUDA graph cannot branch
@@ -340,7 +340,7 @@ def evaluate(agent: Agent, envs: gym.vector.VectorEnv, entropy: list[int], num: 
     running = np.ones(envs.num_envs, bool)
     with torch.random.fork_rng(GPUS):  # evaluations must not change training
         torch.manual_seed(seed)
-        obs, _ = envs.reset(seed=seed % 2**30)  # environment i gets seed + i, a C int at most
+        obs, _ = envs.reset(seed=seed % 2**30)  # environment i gets seed + i, a C int
         while running.any():
             action = agent.act(obs.reshape(S, -1, obs.shape[-1]), num)
             obs, reward, terminated, truncated, _ = envs.step(action.reshape(len(obs), -1))
@@ -428,7 +428,7 @@ def main(args: Args, dataset: dict | None = None, agent_type=Agent, update=updat
     num_envs = args.num_seeds * args.eval_episodes
     lock = FileLock(run / "in-use.lock", timeout=0)  # no two processes train one run
     with (
-        lock if run.exists() else nullcontext(),  # to resume: before the checkpoint is read
+        lock if run.exists() else nullcontext(),  # an old run is locked before it is read
         closing(gym.vector.SyncVectorEnv([lambda: d4rl.make(args.env_id)] * num_envs)) as envs,
     ):
         agent, saved = load_checkpoint(args.resume, agent_type) if args.resume else (None, None)
@@ -449,11 +449,11 @@ def main(args: Args, dataset: dict | None = None, agent_type=Agent, update=updat
         }
         if saved:
             resume(saved, result)
-            agent.args = args
+            agent.args = args  # with the new --total-steps
         else:
             dims = (*envs.single_observation_space.shape, *envs.single_action_space.shape)
             agent = agent_type(args, *dims).to(DEVICE)
-        run.mkdir(parents=True, exist_ok=True)
+        run.mkdir(parents=True, exist_ok=lock.is_locked)  # not if another made it meanwhile
         with lock:  # a new run: now that it has a folder
             origin = "D4RL's own file" if result["data"]["d4rl"] else "not D4RL's own"
             print(f"{len(data[0])} transitions of {result['data']['path']} ({origin})")
@@ -479,8 +479,7 @@ def train(run: Path, agent: Agent, data: list[Tensor], envs, result: dict, updat
     args, history = agent.args, result["history"]
     start, seconds = (history[-1]["step"], history[-1]["seconds"]) if history else (0, 0.0)
     began = perf_counter() - seconds
-    prepare = as_cuda_graph if args.cuda_graph else partial
-    launch = prepare(update, agent, data)
+    launch = (as_cuda_graph if args.cuda_graph else partial)(update, agent, data)
     steps = range(start + 1, args.total_steps + 1)
     save(run, agent, result)  # now, too, the run can be resumed
     with SummaryWriter(run, purge_step=start + 1) as writer:

@@ -66,7 +66,7 @@ class Args:
 
 
 class StackedLinear(nn.Module):
-    """Linear maps, stack (S,) or (2, S): (S, B, in) or (*stack, B, in) -> (*stack, B, out)."""
+    """S linear maps, or 2 * S with stack (2, S): (S or *stack, B, in) -> (*stack, B, out)."""
 
     def __init__(self, stack: tuple[int, ...], in_dim: int, out_dim: int):
         super().__init__()
@@ -115,8 +115,8 @@ class Critic(MLP):
 @torch.no_grad()
 def analytic_dropout_variance(critic: Critic, obs: Tensor, action: Tensor, p: float) -> Tensor:
     """Var[Q1], Var[Q2] under dropout without sampling: obs (B, D), action (B, A) -> (2, B), or
-    action (B, N, A) -> (2, B, N). Under the first mask the second layer's sums Z are nearly
-    normal: closed forms, if only linear parts of relu(Z) covary (see docs/walkthrough.md)."""
+    action (B, N, A) -> (2, B, N). Takes the second layer's sums Z for normal under the first mask,
+    and relu(Z) of two units for correlated in linear parts alone (see docs/walkthrough.md)."""
     first, second, last = critic.layers
     w2 = second.weight
     w3 = last.weight.mT
@@ -187,7 +187,7 @@ def update(agent: Agent, data: list[Tensor]) -> dict[str, Tensor]:
         # Line 5: candidate actions of the target actor.
         target_policy = OneHotCategorical(logits=agent.target_actor(next_obs))
         candidates = target_policy.sample((args.num_candidates,)).movedim(0, -2)  # (B, N, A)
-        # Line 6: the best of them by soft clipped double-Q, without dropout (ml-uwac: mean of T).
+        # Line 6: the best by soft clipped double-Q, without dropout (ml-uwac: mean of T passes).
         q1, q2 = agent.target_critic(next_obs, candidates)  # (B, N) each
         mixture = args.lmbda * torch.minimum(q1, q2) + (1 - args.lmbda) * torch.maximum(q1, q2)
         y, best = mixture.max(-1)  # (B,)

@@ -13,7 +13,7 @@ H: hidden units. Twin critics lead with a 2. S seeds are trained at once: tensor
 dimension S, first or right after the 2, which comments mostly leave out.
 T: dropout passes.
 
-Sources of defaults, in brackets: paper (with its section), ml-uwac (its authors' code), BEAR (the
+Sources of defaults, in brackets: paper (with a section), ml-uwac (its authors' code), BEAR (the
 code of BEAR's author, on which ml-uwac builds), CORL (offline RL in single files), D4RL.
 """
 
@@ -47,11 +47,11 @@ from tqdm.auto import tqdm
 import d4rl
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-RNG = torch.cuda if DEVICE == "cuda" else torch  # its generator draws in training
+RNG = torch.cuda if DEVICE == "cuda" else torch  # whose random state a checkpoint keeps
 GPUS = range(torch.cuda.device_count())  # an evaluation leaves their generators as they were
 PACKAGES = ("torch", "numpy", "gymnasium", "gymnasium-robotics", "mujoco")  # in result.json
 
-# Arguments that a resumed run may change. All others shape training.
+# Arguments that a resumed run may change. All others must stay.
 RESUMABLE = {
     "total_steps",
     "eval_every",
@@ -72,14 +72,14 @@ class Args:
     matmul_precision: Literal["highest", "high", "medium"] = "high"
     cuda_graph: bool = False  # faster on a GPU: one launch an update (pip install tensordict)
     # UWAC
-    beta: PositiveFloat = 1.6  # weight = beta / (Var[Q1] + Var[Q2]) (paper: 0.8 to 2.5, of one Var)
+    beta: PositiveFloat = 1.6  # weight = beta / (Var[Q1] + Var[Q2]) (paper: 0.8 to 2.5 / Var[Q])
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1  # rate in critics' hidden layers (ml-uwac)
     variance: Literal["mc", "analytic"] = "mc"  # Var[Q] by sampling (Algorithm 1) or in closed form
     passes: Annotated[int, Field(ge=2)] = 100  # dropout passes of "mc", T (paper, Algorithm 1)
     # weight: beta / Var, beta / std, exp(-beta * Var), or 1, where Var is Var[Q1] + Var[Q2]
     weighting: Literal["variance", "std", "exp", "none"] = "variance"
     weight_clip: PositiveFloat = 1.5  # largest weight (paper, 5.5, where 1.5 limits 1 / Var)
-    spectral_norm: Literal["auto", True, False] = "auto"  # in critics; auto: Adroit only (paper)
+    spectral_norm: Literal["auto", True, False] = "auto"  # in critics; auto: Adroit (paper, 5.5)
     # BEAR
     batch_size: PositiveInt = 256  # transitions per update, B (BEAR)
     gamma: Probability = 0.99  # discount per step (BEAR)
@@ -107,7 +107,7 @@ class Args:
     resume: Path | None = None  # folder of a run to continue; its arguments become the defaults
 
     def resolved(self) -> "Args":
-        """The arguments with "auto" decided by the task."""
+        """The arguments with "auto" decided by the task, "door" of "d4rl:door-human"."""
         task = self.env_id.split(":")[-1].split("/")[-1].split("-")[0].lower()
         kernel, norm = self.mmd_kernel, self.spectral_norm
         if kernel == "auto":
@@ -119,7 +119,7 @@ class Args:
 
 
 class StackedLinear(nn.Module):
-    """Linear maps, stack (S,) or (2, S): (S, B, in) or (*stack, B, in) -> (*stack, B, out)."""
+    """S linear maps, or 2 * S with stack (2, S): (S or *stack, B, in) -> (*stack, B, out)."""
 
     def __init__(self, stack: tuple[int, ...], in_dim: int, out_dim: int):
         super().__init__()
@@ -275,16 +275,15 @@ def mc_dropout_variance(critic: Critic, obs: Tensor, action: Tensor, p: float, T
     w3 = last.weight.squeeze(-1)  # (2, H)
     h1 = F.relu(first(concat(obs, action))) / (1 - p)  # (2, B, H), scaled, no unit dropped yet
     drop1, drop2 = torch.rand(2, T, *w3.shape, device=h1.device) < p  # each layer's, (T, 2, H)
-    w3 = w3 * ~drop2 / (1 - p)  # (T, 2, H); the last bias adds no variance
+    w3_masked = w3 * ~drop2 / (1 - p)  # (T, 2, H); the last bias adds no variance
     if h1.is_cuda:
         at_once = max(1, 2**28 // h1.numel())  # passes: at most 1 GB in each tensor
         q = []
-        for drop, w in zip(drop1.split(at_once), w3.split(at_once)):
+        for drop, w in zip(drop1.split(at_once), w3_masked.split(at_once)):
             h2 = F.relu((h1 * ~drop.unsqueeze(-2)) @ w2 + second.bias)  # (at_once, 2, B, H)
             q.append((h2 @ w.unsqueeze(-1)).squeeze(-1))
         return torch.cat(q).var(0)
-    # The same, faster on a CPU: a pass starts from z, the sum over all units, and subtracts those
-    # that it drops.
+    # The same, faster on a CPU: z sums over all units, and a pass subtracts the few that it drops.
     z = h1 @ w2 + second.bias  # (2, B, H)
     q = torch.empty(T, *z.shape[:-1])
     precision = torch.get_float32_matmul_precision()
@@ -292,7 +291,7 @@ def mc_dropout_variance(critic: Critic, obs: Tensor, action: Tensor, p: float, T
     for i in np.ndindex(z.shape[:-2]):  # each critic (of each seed)
         rows = h1[i].T.contiguous()  # (H, B): a row is a unit
         w2_i, z_i = w2[i], z[i]
-        for drop, w, q_t in zip(drop1[:, *i], w3[:, *i], q[:, *i]):  # (H,), (H,), (B,)
+        for drop, w, q_t in zip(drop1[:, *i], w3_masked[:, *i], q[:, *i]):  # (H,), (H,), (B,)
             units = drop.nonzero().squeeze(1)
             h1_dropped = rows.index_select(0, units)
             w2_dropped = w2_i.index_select(0, units)
@@ -305,8 +304,8 @@ def mc_dropout_variance(critic: Critic, obs: Tensor, action: Tensor, p: float, T
 @torch.no_grad()
 def analytic_dropout_variance(critic: Critic, obs: Tensor, action: Tensor, p: float) -> Tensor:
     """Var[Q1], Var[Q2] under dropout without sampling: obs (B, D), action (B, A) -> (2, B), or
-    action (B, N, A) -> (2, B, N). Under the first mask the second layer's sums Z are nearly
-    normal: closed forms, if only linear parts of relu(Z) covary (see docs/walkthrough.md)."""
+    action (B, N, A) -> (2, B, N). Takes the second layer's sums Z for normal under the first mask,
+    and relu(Z) of two units for correlated in linear parts alone (see docs/walkthrough.md)."""
     first, second, last = critic.layers
     w2 = second.weight
     w3 = last.weight.mT
@@ -421,7 +420,7 @@ def update(agent: Agent, data: list[Tensor], step: int | Tensor) -> dict[str, Te
     with torch.no_grad():
         # Line 5: candidate actions of the target actor.
         candidates = agent.target_actor.sample(next_obs, args.num_candidates).tanh()  # (B, N, A)
-        # Line 6: the best of them by soft clipped double-Q, without dropout (ml-uwac: mean of T).
+        # Line 6: the best by soft clipped double-Q, without dropout (ml-uwac: mean of T passes).
         q1, q2 = agent.target_critic(next_obs, candidates)  # (B, N) each
         mixture = args.lmbda * torch.minimum(q1, q2) + (1 - args.lmbda) * torch.maximum(q1, q2)
         y, best = mixture.max(-1)  # (B,)
@@ -435,18 +434,18 @@ def update(agent: Agent, data: list[Tensor], step: int | Tensor) -> dict[str, Te
     critic_loss = (weight * (q - target_q).square()).sum(0).mean(-1)
     agent.minimize(critic_loss, "critic")
 
-    # Line 10: samples of the actor and of the VAE, before the tanh, at obs, as in ml-uwac. (The
-    # paper has the target actor at next_obs, and the data, which have one action for each state.)
+    # Line 10: samples of the actor and of the VAE at obs, before the tanh (ml-uwac). The paper has
+    # the target actor's at next_obs, and the data's, of which there is one for each state.
     actor_samples = agent.actor.sample(obs, args.num_mmd_samples)  # (B, M, A)
     with torch.no_grad():
         vae_samples = agent.vae.sample(obs, args.num_mmd_samples)  # (B, M, A)
     mmd_loss = mmd(actor_samples, vae_samples, args.mmd_kernel, args.mmd_sigma)  # (B,)
     # Line 11: the actor maximizes the weighted Q (equation 5) of its first sample, without dropout,
     # subject to MMD <= threshold. The multiplier alpha grows while the MMD exceeds the threshold.
-    policy_action = actor_samples[..., 0, :].tanh()  # (B, A), the first as in BEAR
+    policy_action = actor_samples[..., 0, :].tanh()  # (B, A)
     q1, q2 = agent.critic(obs, policy_action)
     policy_q = torch.minimum(q1, q2)  # (B,)
-    var_q = agent.uncertainty(agent.critic, obs, policy_action)
+    var_q = agent.uncertainty(agent.critic, obs, policy_action)  # (B,), no gradient
     policy_weight = agent.weigh(var_q, args)
     after_warmup = step > args.warmup_steps  # a factor 0 or 1, as a CUDA graph cannot branch
     alpha = agent.log_alpha.exp()
@@ -484,7 +483,7 @@ def evaluate(agent: Agent, envs: gym.vector.VectorEnv, entropy: list[int], num: 
     running = np.ones(envs.num_envs, bool)
     with torch.random.fork_rng(GPUS):  # evaluations must not change training
         torch.manual_seed(seed)
-        obs, _ = envs.reset(seed=seed % 2**30)  # environment i gets seed + i, a C int at most
+        obs, _ = envs.reset(seed=seed % 2**30)  # environment i gets seed + i, a C int
         while running.any():
             action = agent.act(obs.reshape(S, -1, obs.shape[-1]), num)
             obs, reward, terminated, truncated, _ = envs.step(action.reshape(len(obs), -1))
@@ -574,7 +573,7 @@ def main(args: Args, dataset: dict | None = None, agent_type=Agent, update=updat
     num_envs = args.num_seeds * args.eval_episodes
     lock = FileLock(run / "in-use.lock", timeout=0)  # no two processes train one run
     with (
-        lock if run.exists() else nullcontext(),  # to resume: before the checkpoint is read
+        lock if run.exists() else nullcontext(),  # an old run is locked before it is read
         closing(gym.vector.SyncVectorEnv([lambda: d4rl.make(args.env_id)] * num_envs)) as envs,
     ):
         agent, saved = load_checkpoint(args.resume, agent_type) if args.resume else (None, None)
@@ -595,11 +594,11 @@ def main(args: Args, dataset: dict | None = None, agent_type=Agent, update=updat
         }
         if saved:
             resume(saved, result)
-            agent.args = args
+            agent.args = args  # with the new --total-steps
         else:
             dims = (*envs.single_observation_space.shape, *envs.single_action_space.shape)
             agent = agent_type(args, *dims).to(DEVICE)
-        run.mkdir(parents=True, exist_ok=True)
+        run.mkdir(parents=True, exist_ok=lock.is_locked)  # not if another made it meanwhile
         with lock:  # a new run: now that it has a folder
             origin = "D4RL's own file" if result["data"]["d4rl"] else "not D4RL's own"
             print(f"{len(data[0])} transitions of {result['data']['path']} ({origin})")
@@ -625,8 +624,7 @@ def train(run: Path, agent: Agent, data: list[Tensor], envs, result: dict, updat
     args, history = agent.args, result["history"]
     start, seconds = (history[-1]["step"], history[-1]["seconds"]) if history else (0, 0.0)
     began = perf_counter() - seconds
-    prepare = as_cuda_graph if args.cuda_graph else partial
-    launch = prepare(update, agent, data)
+    launch = (as_cuda_graph if args.cuda_graph else partial)(update, agent, data)
     steps = range(start + 1, args.total_steps + 1)
     save(run, agent, result)  # now, too, the run can be resumed
     with SummaryWriter(run, purge_step=start + 1) as writer:
@@ -660,7 +658,7 @@ def train(run: Path, agent: Agent, data: list[Tensor], envs, result: dict, updat
             if step <= args.warmup_steps:
                 line = f"warm-up, {line}"
             elif evaluating and metrics["weight"].mean() > 0.999 * args.weight_clip:
-                line += "; nearly every weight is at its limit: lower --beta if this lasts"
+                line += "; nearly every weight is at its limit"
             with bar.external_write_mode():
                 print(f"{step}/{args.total_steps}: {line}", flush=True)
             if evaluating:

@@ -27,6 +27,7 @@ TASKS = {  # class in envs.py, step limit, and the returns that score 0 (random)
 }
 LONG_HORIZON = {"pen": 200, "hammer": 600, "door": 300, "relocate": 500}  # human-longhorizon's
 ARRAYS = ("observations", "actions", "rewards", "terminals", "timeouts", "next_observations")
+MINARI = ("terminations", "truncations")  # its names for terminals and timeouts
 HERE = Path(__file__).parent
 DEMO = "door-demo.hdf5"
 SERVER = "http://rail.eecs.berkeley.edu/datasets/offline_rl/"
@@ -217,7 +218,8 @@ def read(path: str | Path) -> Arrays:
         raise ValueError(f"{path}: no such file")
     try:
         with h5py.File(path) as file:
-            arrays = Arrays({name: file[name][()] for name in ARRAYS if name in file})
+            names = [name for name in (*ARRAYS, *MINARI) if name in file]
+            arrays = Arrays({name: file[name][()] for name in names})
     except Exception as error:  # damage shows in many ways
         raise ValueError(f"{path}: cannot be read as HDF5 ({error})") from error
     arrays.about = describe(path)
@@ -283,7 +285,7 @@ def timeouts_by_limit(done: np.ndarray, step_limit: int, original: bool) -> np.n
 
 def checked(dataset: dict, env: gym.Env, where: str) -> Arrays:
     """The arrays as float32, if they can be steps of this environment. Raises ValueError."""
-    if {"terminations", "truncations"} & set(dataset):
+    if set(MINARI) & set(dataset):
         raise ValueError(f"{where}: terminations, truncations must be named terminals, timeouts")
     missing = {"observations", "actions", "rewards", "terminals"} - set(dataset)
     if missing:

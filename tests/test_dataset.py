@@ -167,6 +167,8 @@ def test_files(tmp_path, monkeypatch):
     whole = path.read_bytes()
     sha256 = hashlib.sha256(whole).hexdigest()
     assert d4rl.describe("~/a.hdf5") == {"path": str(path), "sha256": sha256, "d4rl": False}
+    with pytest.raises(ValueError, match="terminations, truncations must be named"):
+        transitions(write_hdf5(tmp_path / "minari.hdf5", data | {"truncations": np.zeros(30)}))
     for content in (b"", b"<!DOCTYPE html>" + bytes(2000), whole[: len(whole) // 2]):
         path.write_bytes(content)
         with pytest.raises(ValueError, match=f"^{path}: cannot be read as HDF5 "):

@@ -139,6 +139,21 @@ def test_folders(monkeypatch):
     assert uwac.main(short(uwac, total_steps=1, run_dir="empty"))["history"]
 
 
+def test_a_folder_that_another_run_made_meanwhile(script, monkeypatch):
+    """The other one is done before this one has its data."""
+    args = short(script, total_steps=1)
+    whole = d4rl.qlearning_dataset
+
+    def slow(*given):
+        monkeypatch.setattr(d4rl, "qlearning_dataset", whole)
+        script.main(args)
+        return whole(*given)
+
+    monkeypatch.setattr(d4rl, "qlearning_dataset", slow)
+    with pytest.raises(FileExistsError):
+        script.main(args)
+
+
 def test_what_is_trained_on_and_scored(monkeypatch):
     """Actions in [-1, 1]. On D4RL's tasks those beyond are clipped, and a score is D4RL's."""
     monkeypatch.setitem(d4rl.TASK_OF, "Point-v0", "door")
