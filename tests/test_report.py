@@ -139,6 +139,7 @@ def test_what_differs_is_never_averaged(tmp_path):
 def test_what_a_run_did_not_measure_is_left_out(tmp_path):
     """AUROC of Var[Q] without dropout; scores that dropout noise chose, but not a sample's."""
     without = result("bear+sn", dropout=0.0, spectral_norm=True)
+    without["history"][0]["return"] = [1.0, 2.0]  # of an earlier version, which began the run
     noisy = result("uwac", dropout=0.1) | {"score_has_dropout_noise": True}
     rows = {row["method"]: row for row in table(save(tmp_path, without, noisy), "runs")}
     found = {name: (row["score"], row["sample"], row["AUROC"]) for name, row in rows.items()}

@@ -157,7 +157,8 @@ def evaluations(runs: pd.DataFrame) -> pd.DataFrame:
     frames = []
     for number, run in enumerate(runs.to_dict("records")):
         args = run["args"]
-        frame = pd.DataFrame(run["history"])
+        last = run["history"][-1]  # an earlier version may have begun with other metrics
+        frame = pd.DataFrame(run["history"], columns=list(last))
         metrics = [name for name in frame if name not in ("step", "seconds")]
         frame = frame.explode(metrics).astype(float)
         if args.get("dropout") == 0 and "members" not in args:  # there is no Var[Q]
