@@ -115,8 +115,8 @@ class Critic(MLP):
 @torch.no_grad()
 def analytic_dropout_variance(critic: Critic, obs: Tensor, action: Tensor, p: float) -> Tensor:
     """Var[Q1], Var[Q2] under dropout without sampling: obs (B, D), action (B, A) -> (2, B), or
-    action (B, N, A) -> (2, B, N). Takes the second layer's sums Z for normal under the first mask,
-    and relu(Z) of two units for correlated in linear parts alone (see docs/walkthrough.md)."""
+    action (B, N, A) -> (2, B, N). Assumes that Z, the second layer's sums, is normal under the
+    first mask, and that units' relu(Z) covary in linear parts alone (see docs/walkthrough.md)."""
     first, second, last = critic.layers
     w2 = second.weight
     w3 = last.weight.mT

@@ -72,7 +72,7 @@ class Args:
     matmul_precision: Literal["highest", "high", "medium"] = "high"
     cuda_graph: bool = False  # faster on a GPU: one launch an update (pip install tensordict)
     # UWAC
-    beta: PositiveFloat = 1.6  # weight = beta / (Var[Q1] + Var[Q2]) (paper: 0.8 to 2.5 / Var[Q])
+    beta: PositiveFloat = 1.6  # weight = beta / (Var[Q1] + Var[Q2]) (paper: 0.8, 1.6, 2.5)
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1  # rate in critics' hidden layers (ml-uwac)
     variance: Literal["mc", "analytic"] = "mc"  # Var[Q] by sampling (Algorithm 1) or in closed form
     passes: Annotated[int, Field(ge=2)] = 100  # dropout passes of "mc", T (paper, Algorithm 1)
@@ -304,8 +304,8 @@ def mc_dropout_variance(critic: Critic, obs: Tensor, action: Tensor, p: float, T
 @torch.no_grad()
 def analytic_dropout_variance(critic: Critic, obs: Tensor, action: Tensor, p: float) -> Tensor:
     """Var[Q1], Var[Q2] under dropout without sampling: obs (B, D), action (B, A) -> (2, B), or
-    action (B, N, A) -> (2, B, N). Takes the second layer's sums Z for normal under the first mask,
-    and relu(Z) of two units for correlated in linear parts alone (see docs/walkthrough.md)."""
+    action (B, N, A) -> (2, B, N). Assumes that Z, the second layer's sums, is normal under the
+    first mask, and that units' relu(Z) covary in linear parts alone (see docs/walkthrough.md)."""
     first, second, last = critic.layers
     w2 = second.weight
     w3 = last.weight.mT
@@ -568,7 +568,7 @@ def main(args: Args, dataset: dict | None = None, agent_type=Agent, update=updat
     if not args.resume and files - {"in-use.lock", "unfinished.tmp"}:
         raise ValueError(f"--run-dir {run} has files: choose another")
     torch.set_float32_matmul_precision(args.matmul_precision)
-    torch.empty(8_000_000)  # freed at once: glibc then reuses blocks up to 32 MB, 7% faster on CPUs
+    torch.empty(8_000_000)  # its free raises glibc's mmap threshold to 32 MB: 7% faster on CPUs
     torch.manual_seed(args.seed)
     num_envs = args.num_seeds * args.eval_episodes
     lock = FileLock(run / "in-use.lock", timeout=0)  # no two processes train one run
@@ -598,7 +598,7 @@ def main(args: Args, dataset: dict | None = None, agent_type=Agent, update=updat
         else:
             dims = (*envs.single_observation_space.shape, *envs.single_action_space.shape)
             agent = agent_type(args, *dims).to(DEVICE)
-        run.mkdir(parents=True, exist_ok=lock.is_locked)  # not if another made it meanwhile
+        run.mkdir(parents=True, exist_ok=lock.is_locked)  # fails if another made it meanwhile
         with lock:  # a new run: now that it has a folder
             origin = "D4RL's own file" if result["data"]["d4rl"] else "not D4RL's own"
             print(f"{len(data[0])} transitions of {result['data']['path']} ({origin})")
@@ -626,7 +626,7 @@ def train(run: Path, agent: Agent, data: list[Tensor], envs, result: dict, updat
     began = perf_counter() - seconds
     launch = (as_cuda_graph if args.cuda_graph else partial)(update, agent, data)
     steps = range(start + 1, args.total_steps + 1)
-    save(run, agent, result)  # now, too, the run can be resumed
+    save(run, agent, result)  # so it can be resumed at once
     with SummaryWriter(run, purge_step=start + 1) as writer:
         writer.add_text("arguments", json.dumps(result["args"], indent=4), start)
         bar = tqdm(steps, initial=start, total=args.total_steps, unit=" updates", mininterval=10)
