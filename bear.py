@@ -10,7 +10,7 @@ Shapes. B: batch, N: candidate actions, M: action samples for the MMD, D: observ
 H: hidden units. Twin critics lead with a 2. S seeds are trained at once: tensors also have a
 dimension S, first or right after the 2, which comments mostly leave out.
 
-Sources of defaults, in brackets: paper (with a section), ml-uwac (its authors' code), BEAR (the
+Sources of defaults, in brackets: paper (5.5: a section), ml-uwac (its authors' code), BEAR (the
 code of BEAR's author, on which ml-uwac builds), CORL (offline RL in single files), D4RL.
 """
 
@@ -340,7 +340,7 @@ def evaluate(agent: Agent, envs: gym.vector.VectorEnv, entropy: list[int], num: 
     running = np.ones(envs.num_envs, bool)
     with torch.random.fork_rng(GPUS):  # evaluations must not change training
         torch.manual_seed(seed)
-        obs, _ = envs.reset(seed=seed % 2**30)  # environment i gets seed + i, a C int
+        obs, _ = envs.reset(seed=seed % 2**30)  # environment i gets seed + i, in a C int
         while running.any():
             action = agent.act(obs.reshape(S, -1, obs.shape[-1]), num)
             obs, reward, terminated, truncated, _ = envs.step(action.reshape(len(obs), -1))
@@ -433,7 +433,8 @@ def main(args: Args, dataset: dict | None = None, agent_type=Agent, update=updat
     ):
         agent, saved = load_checkpoint(args.resume, agent_type) if args.resume else (None, None)
         if dataset is None:
-            dataset = args.dataset_path or d4rl.download(args.env_id)
+            file = saved["data"]["path"] if saved else None
+            dataset = args.dataset_path or file or d4rl.download(args.env_id)
         transitions = d4rl.qlearning_dataset(envs.envs[0], dataset)
         # In this order: obs, action, reward, next_obs, done.
         data = [torch.as_tensor(array, device=DEVICE) for array in transitions.values()]
@@ -479,7 +480,9 @@ def train(run: Path, agent: Agent, data: list[Tensor], envs, result: dict, updat
     args, history = agent.args, result["history"]
     start, seconds = (history[-1]["step"], history[-1]["seconds"]) if history else (0, 0.0)
     began = perf_counter() - seconds
-    launch = (as_cuda_graph if args.cuda_graph else partial)(update, agent, data)
+    launch = partial(update, agent, data)
+    if args.cuda_graph:
+        launch = as_cuda_graph(update, agent, data)
     steps = range(start + 1, args.total_steps + 1)
     save(run, agent, result)  # so it can be resumed at once
     with SummaryWriter(run, purge_step=start + 1) as writer:
@@ -528,6 +531,6 @@ if __name__ == "__main__":
             args = tyro.cli(Args, default=load_checkpoint(args.resume)[0].args)
         main(args)
     except KeyboardInterrupt:
-        sys.exit("stopped: --resume goes on from the run's last evaluation")
+        sys.exit("stopped: --resume RUN goes on from its last evaluation")
     except (ValueError, ArithmeticError, OSError, ImportError) as error:
         sys.exit(f"error: {' '.join(str(error).split())}")  # on one line

@@ -13,7 +13,7 @@ H: hidden units. Twin critics lead with a 2. S seeds are trained at once: tensor
 dimension S, first or right after the 2, which comments mostly leave out.
 T: dropout passes.
 
-Sources of defaults, in brackets: paper (with a section), ml-uwac (its authors' code), BEAR (the
+Sources of defaults, in brackets: paper (5.5: a section), ml-uwac (its authors' code), BEAR (the
 code of BEAR's author, on which ml-uwac builds), CORL (offline RL in single files), D4RL.
 """
 
@@ -72,7 +72,7 @@ class Args:
     matmul_precision: Literal["highest", "high", "medium"] = "high"
     cuda_graph: bool = False  # faster on a GPU: one launch an update (pip install tensordict)
     # UWAC
-    beta: PositiveFloat = 1.6  # weight = beta / (Var[Q1] + Var[Q2]) (paper: 0.8, 1.6, 2.5)
+    beta: PositiveFloat = 1.6  # weight = beta / (Var[Q1] + Var[Q2]) (paper, 5.5, with one Var)
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1  # rate in critics' hidden layers (ml-uwac)
     variance: Literal["mc", "analytic"] = "mc"  # Var[Q] by sampling (Algorithm 1) or in closed form
     passes: Annotated[int, Field(ge=2)] = 100  # dropout passes of "mc", T (paper, Algorithm 1)
@@ -483,7 +483,7 @@ def evaluate(agent: Agent, envs: gym.vector.VectorEnv, entropy: list[int], num: 
     running = np.ones(envs.num_envs, bool)
     with torch.random.fork_rng(GPUS):  # evaluations must not change training
         torch.manual_seed(seed)
-        obs, _ = envs.reset(seed=seed % 2**30)  # environment i gets seed + i, a C int
+        obs, _ = envs.reset(seed=seed % 2**30)  # environment i gets seed + i, in a C int
         while running.any():
             action = agent.act(obs.reshape(S, -1, obs.shape[-1]), num)
             obs, reward, terminated, truncated, _ = envs.step(action.reshape(len(obs), -1))
@@ -578,7 +578,8 @@ def main(args: Args, dataset: dict | None = None, agent_type=Agent, update=updat
     ):
         agent, saved = load_checkpoint(args.resume, agent_type) if args.resume else (None, None)
         if dataset is None:
-            dataset = args.dataset_path or d4rl.download(args.env_id)
+            file = saved["data"]["path"] if saved else None
+            dataset = args.dataset_path or file or d4rl.download(args.env_id)
         transitions = d4rl.qlearning_dataset(envs.envs[0], dataset)
         # In this order: obs, action, reward, next_obs, done.
         data = [torch.as_tensor(array, device=DEVICE) for array in transitions.values()]
@@ -624,7 +625,9 @@ def train(run: Path, agent: Agent, data: list[Tensor], envs, result: dict, updat
     args, history = agent.args, result["history"]
     start, seconds = (history[-1]["step"], history[-1]["seconds"]) if history else (0, 0.0)
     began = perf_counter() - seconds
-    launch = (as_cuda_graph if args.cuda_graph else partial)(update, agent, data)
+    launch = partial(update, agent, data)
+    if args.cuda_graph:
+        launch = as_cuda_graph(update, agent, data)
     steps = range(start + 1, args.total_steps + 1)
     save(run, agent, result)  # so it can be resumed at once
     with SummaryWriter(run, purge_step=start + 1) as writer:
@@ -675,6 +678,6 @@ if __name__ == "__main__":
             args = tyro.cli(Args, default=load_checkpoint(args.resume)[0].args)
         main(args)
     except KeyboardInterrupt:
-        sys.exit("stopped: --resume goes on from the run's last evaluation")
+        sys.exit("stopped: --resume RUN goes on from its last evaluation")
     except (ValueError, ArithmeticError, OSError, ImportError) as error:
         sys.exit(f"error: {' '.join(str(error).split())}")  # on one line

@@ -139,6 +139,15 @@ def test_folders(monkeypatch):
     assert uwac.main(short(uwac, total_steps=1, run_dir="empty"))["history"]
 
 
+def test_a_resumed_run_takes_the_file_that_it_began_with(monkeypatch):
+    monkeypatch.setattr(d4rl, "download", lambda env_id: Path("points.hdf5"))
+    uwac.main(short(uwac, total_steps=1, dataset_path=None))
+    monkeypatch.setattr(d4rl, "download", lambda env_id: Path("other.hdf5"))
+    result = uwac.main(resumed(uwac, total_steps=2))
+    assert (len(result["history"]), result["data"]["path"]) == (2, "points.hdf5")
+    assert result["args"]["dataset_path"] is None
+
+
 def test_a_folder_that_another_run_made_meanwhile(script, monkeypatch):
     """The other one is done before this one has its data."""
     args = short(script, total_steps=1)

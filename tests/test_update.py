@@ -78,7 +78,7 @@ def test_act_takes_one_state_shared_states_and_each_seeds_own(script):
     for given, wanted in ((obs, expected), (obs[0, 7], expected[:, 7]), (obs[0], expected)):
         found = agent.act(given, num=1)
         np.testing.assert_allclose(found[0], wanted[0], atol=0.05)
-        assert found.shape == wanted.shape
+        assert found.shape == wanted.shape == agent.act(given, num=3).shape
     four = np.concatenate([obs, obs])
     for wrong in (obs[..., 1:], obs[..., :1], obs[:1], four, obs[None], obs[0, 0, 0]):
         with pytest.raises(ValueError, match="^observations .* are not "):
