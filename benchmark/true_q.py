@@ -1,4 +1,4 @@
-"""How large Q should be: discounted returns, means and standard deviations over steps.
+"""How large discounted returns are, to compare Q with: means and standard deviations over steps.
 
     python benchmark/true_q.py door-human hopper-medium
     python benchmark/true_q.py --policy door-expert runs/RUN
@@ -7,9 +7,12 @@ Of the data of tasks, found as the scripts find them, or of files in D4RL's form
   in_episode  discounted sum of the rewards that the data have
   continued   the same, where an episode that time ended goes on with the mean of its last 20
               rewards for ever, as critics bootstrap there; where it was terminal, nothing follows
-Of policies that make_dataset.py can roll out, the same of episodes that they play, and
+  constant    Q of a critic that is the same everywhere: mean reward / (1 - gamma), where nothing is
+              terminal
+Of policies that make_dataset.py can roll out, of a run one sample of its first seed's actor, the
+first two of episodes that they play, and
   played      with the rewards of 600 steps beyond the time limit
-  q           of a run, its own critics' smaller Q in the same steps
+  q           of a run, the smaller Q of its first seed in the same steps
 """
 
 from pathlib import Path
@@ -54,8 +57,12 @@ def of_data(dataset: str) -> list[dict[str, np.ndarray]]:
         raise ValueError(f"{path}: has no timeouts, so where its episodes end is not known")
     terminals = arrays["terminals"] != 0
     ends = np.flatnonzero(terminals | (arrays["timeouts"] != 0)) + 1
-    episodes = np.split(arrays["rewards"], ends)
-    return [values(rewards, terminals[end - 1]) for rewards, end in zip(episodes, ends)]
+    constant = arrays["rewards"].mean() / (1 - GAMMA * (1 - terminals.mean()))
+    found = []
+    for rewards, end in zip(np.split(arrays["rewards"], ends), ends):
+        found.append(values(rewards, terminals[end - 1]))
+        found[-1]["constant"] = np.full(len(rewards), constant)
+    return found
 
 
 @torch.no_grad()

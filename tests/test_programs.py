@@ -232,6 +232,8 @@ def test_value_of_data_by_hand(points):
     assert cut["in_episode"][-2:] == pytest.approx([19 + 0.99 * 20, 20])
     assert cut["continued"][-1] == pytest.approx(20 + 0.99 * 10.5 / 0.01)  # 1 to 20
     assert len(cut["in_episode"]) == 21
+    constant = cut["constant"][0]  # such a critic's mean target is itself
+    assert constant == pytest.approx(rewards.mean() + 0.99 * constant * 23 / 24)
 
 
 def test_value_of_a_policy_beyond_its_limit(points, monkeypatch):
