@@ -1,4 +1,5 @@
-"""How large discounted returns are, to compare Q with: means and standard deviations over steps.
+"""How large discounted returns are, to compare Q with: means and standard deviations over steps,
+and the standard errors of the means over episodes.
 
     python benchmark/true_q.py door-human hopper-medium
     python benchmark/true_q.py --policy door-expert runs/RUN
@@ -26,6 +27,7 @@ from lib.actors import load_player
 from lib.episodes import play
 from lib.files import errors_in_one_line
 from scipy.signal import lfilter
+from scipy.stats import sem
 
 import d4rl
 import uwac
@@ -102,10 +104,11 @@ def main(datasets: tyro.conf.Positional[tuple[str, ...]] = (), policy: tuple[str
     episodes |= {f"{word}, played": of_policy(word) for word in policy}
     rows = {}
     for word, several in episodes.items():
-        joined = {name: np.concatenate([one[name] for one in several]) for name in several[0]}
         rows[word] = {"episodes": len(several)}
-        for name, returns in joined.items():
-            rows[word] |= {name: returns.mean(), f"{name}_std": returns.std()}
+        for name in several[0]:
+            steps = np.concatenate([one[name] for one in several])
+            error = sem([one[name].mean() for one in several])
+            rows[word] |= {name: steps.mean(), f"{name}_std": steps.std(), f"{name}_error": error}
     print(pd.DataFrame(rows).T.to_markdown(floatfmt=",.1f"))
 
 
