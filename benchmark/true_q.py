@@ -10,6 +10,7 @@ Of the data of tasks, found as the scripts find them, or of files in D4RL's form
               rewards for ever, as critics bootstrap there; where it was terminal, nothing follows
   constant    Q of a critic that is the same everywhere: mean reward / (1 - gamma), where nothing is
               terminal
+  bound       largest reward / (1 - gamma), which no return of the data can exceed
 Of policies that make_dataset.py can roll out, of a run one sample of its first seed's actor, the
 first two of episodes that they play, and
   played      with the rewards of 600 steps beyond the time limit
@@ -59,11 +60,14 @@ def of_data(dataset: str) -> list[dict[str, np.ndarray]]:
         raise ValueError(f"{path}: has no timeouts, so where its episodes end is not known")
     terminals = arrays["terminals"] != 0
     ends = np.flatnonzero(terminals | (arrays["timeouts"] != 0)) + 1
-    constant = arrays["rewards"].mean() / (1 - GAMMA * (1 - terminals.mean()))
+    same = {  # in all steps
+        "constant": arrays["rewards"].mean() / (1 - GAMMA * (1 - terminals.mean())),
+        "bound": arrays["rewards"].max() / (1 - GAMMA),
+    }
     found = []
     for rewards, end in zip(np.split(arrays["rewards"], ends), ends):
         found.append(values(rewards, terminals[end - 1]))
-        found[-1]["constant"] = np.full(len(rewards), constant)
+        found[-1] |= {name: np.full(len(rewards), q) for name, q in same.items()}
     return found
 
 

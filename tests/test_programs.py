@@ -234,6 +234,7 @@ def test_value_of_data_by_hand(points):
     assert len(cut["in_episode"]) == 21
     constant = cut["constant"][0]  # such a critic's mean target is itself
     assert constant == pytest.approx(rewards.mean() + 0.99 * constant * 23 / 24)
+    assert ended["bound"] == pytest.approx([9900, 9900])  # 99 a step for ever
 
 
 def test_value_of_a_policy_beyond_its_limit(points, monkeypatch):
