@@ -171,8 +171,8 @@ def draw_shares(axes: Axes, agents: pd.DataFrame) -> None:
         axes.scatter(some["share"], places, label=about, **style)
     axes.set_yticks(range(len(names)), names)
     axes.set(xscale="log", xlim=(5e-8, 1), title="How much of the actor's gradient is Q's?")
-    axes.set_xticks([1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1])
-    axes.set_xticklabels(["≤ 1e-7", "1e-6", "1e-5", "1e-4", "0.1%", "1%", "10%", "100%"])
+    labels = ("≤ 0.00001%", "0.0001%", "0.001%", "0.01%", "0.1%", "1%", "10%", "100%")
+    axes.set_xticks(np.logspace(-7, 0, 8), labels)
     axes.legend(loc="lower right", fontsize=8)
 
 
@@ -187,7 +187,7 @@ def draw(agents: pd.DataFrame, path: Path) -> None:
     draw_metric(panels["mmd"], "mmd", agents, colours)
     panels["mmd"].set_title("Is the policy near the data? MMD of actor and VAE")
     panels["mmd"].set_yticks([0.05, 0.1, 0.2, 0.5, 1], ["0.05", "0.1", "0.2", "0.5", "1"])
-    mark(panels["mmd"], {"limit": 0.07, "official limit": 0.05, "off the data": 1.4142})
+    mark(panels["mmd"], {"threshold": 0.07, "official threshold": 0.05, "off the data": 1.4142})
     ends = draw_metric(panels["alpha"], "alpha", agents, colours)
     panels["alpha"].set_title("Does the constraint ever relax? α, its multiplier")
     limited = f"grey: {agents['limited'].sum()} runs that end at α's limit"
