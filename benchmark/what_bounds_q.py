@@ -5,9 +5,10 @@
 UWAC's weight w is large where Var[Q] is small. Each control takes something from that:
 shuffled: a state gets the weight of another state of its mini-batch.
 constant: every state gets the mean weight of its mini-batch.
+actor-constant: that mean in the actor's loss, a state's own weight in the critics'.
 critic-only, actor-only: w in one of the two losses, 1 in the other.
 scaled-q: BEAR whose actor divides Q by its mean |Q|, times 2.5 (Fujimoto and Gu, 2021; TD3+BC).
-fixed-w: BEAR whose actor has 0.01 Q.
+fixed-w: BEAR whose actor has 0.01 Q, or --fixed-w times Q.
 The last two need `--weighting none --dropout 0`, and the arguments are uwac.py's.
 """
 
@@ -15,18 +16,20 @@ from typing import Literal
 
 import torch
 from lib.arguments import train_by_command_line
+from pydantic import PositiveFloat
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 import uwac
 
-OF_UWAC = ("shuffled", "constant", "critic-only", "actor-only")
+OF_UWAC = ("shuffled", "constant", "actor-constant", "critic-only", "actor-only")
 OF_BEAR = ("scaled-q", "fixed-w")
 
 
 @dataclass
 class Args(uwac.Args):
     control: Literal[*OF_UWAC, *OF_BEAR] = "constant"  # what is done to the weights
+    fixed_w: PositiveFloat = 0.01  # weight in the actor's loss, of --control fixed-w
 
 
 class Agent(uwac.Agent):
@@ -50,13 +53,13 @@ class Agent(uwac.Agent):
             if in_critic_loss:
                 return one
             if control == "fixed-w":
-                return 0.01 * one
+                return self.args.fixed_w * one
             q = critic(obs, action).amin(0)  # (B,)
             return 2.5 * one / q.abs().mean(-1, keepdim=True)
         if control == ("actor-only" if in_critic_loss else "critic-only"):
             return one
         weight = uwac.uncertainty_weight(super().uncertainty(critic, obs, action), self.args)
-        if control == "constant":
+        if control == "constant" or control == "actor-constant" and not in_critic_loss:
             return weight.mean(-1, keepdim=True) * one
         if control == "shuffled":
             order = torch.rand(weight.shape[-1], device=weight.device).argsort()

@@ -290,6 +290,9 @@ def test_weights_of_uwac_changed():
     for weight in both:
         assert not torch.equal(weight, own)
         assert_close(weight.sort(1).values, own.sort(1).values)
+    critics, actor, own, _ = weights_of("actor-constant")
+    assert torch.equal(critics, own)
+    assert_close(actor, own.mean(1, keepdim=True) * ones)
     critics, actor, own, _ = weights_of("critic-only")
     assert torch.equal(critics, own) and torch.equal(actor, ones)
     critics, actor, own, _ = weights_of("actor-only")
@@ -303,6 +306,8 @@ def test_weights_of_bear_changed():
     assert_close(actor, 2.5 / q.abs().mean(1, keepdim=True) * ones)
     critics, actor, *_ = weights_of("fixed-w", **OF_BEAR)
     assert torch.equal(critics, ones) and torch.equal(actor, 0.01 * ones)
+    critics, actor, *_ = weights_of("fixed-w", fixed_w=0.43, **OF_BEAR)
+    assert torch.equal(critics, ones) and torch.equal(actor, 0.43 * ones)
     for control in what_bounds_q.OF_BEAR:
         with pytest.raises(ValueError, match=f"--control {control}: needs --weighting none"):
             weights_of(control)

@@ -35,10 +35,13 @@ METHODS = {
     # Controls: what of the weights bounds Q?
     "uwac-shuffled": Method(f"{CONTROL} shuffled", "UWAC with w shuffled", "#1B9E77"),
     "uwac-constant": Method(f"{CONTROL} constant", "UWAC with w's batch mean", "#7570B3"),
+    "uwac-actor-constant": Method(
+        f"{CONTROL} actor-constant", "UWAC with w's batch mean in the actor", "#3F8FD2"
+    ),
     "uwac-critic-only": Method(
         f"{CONTROL} critic-only", "UWAC with w in the critics alone", "#E7298A"
     ),
     "uwac-actor-only": Method(f"{CONTROL} actor-only", "UWAC with w in the actor alone", "#66A61E"),
     "bear-scaled-q": Method(f"{OF_BEAR} scaled-q", "BEAR with Q over its mean", "#A6761D"),
-    "bear-fixed-w": Method(f"{OF_BEAR} fixed-w", "BEAR with w = 0.01 in the actor", "#666666"),
+    "bear-fixed-w": Method(f"{OF_BEAR} fixed-w", "BEAR with a fixed w in the actor", "#666666"),
 }
