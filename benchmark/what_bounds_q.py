@@ -59,7 +59,7 @@ class Agent(uwac.Agent):
         if control == ("actor-only" if in_critic_loss else "critic-only"):
             return one
         weight = uwac.uncertainty_weight(super().uncertainty(critic, obs, action), self.args)
-        if control == "constant" or control == "actor-constant" and not in_critic_loss:
+        if control == "constant" or (control == "actor-constant" and not in_critic_loss):
             return weight.mean(-1, keepdim=True) * one
         if control == "shuffled":
             order = torch.rand(weight.shape[-1], device=weight.device).argsort()
