@@ -16,7 +16,7 @@ from typing import Literal
 
 import torch
 from lib.arguments import train_by_command_line
-from pydantic import PositiveFloat
+from pydantic import NonNegativeFloat
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
@@ -29,7 +29,7 @@ OF_BEAR = ("scaled-q", "fixed-w")
 @dataclass
 class Args(uwac.Args):
     control: Literal[*OF_UWAC, *OF_BEAR] = "constant"  # what is done to the weights
-    fixed_w: PositiveFloat = 0.01  # weight in the actor's loss, of --control fixed-w
+    fixed_w: NonNegativeFloat = 0.01  # weight in the actor's loss, of --control fixed-w
 
 
 class Agent(uwac.Agent):

@@ -21,6 +21,7 @@ AXES = {  # what a metric's axis says; unit: a normalized score, or a return
     "variance": "Var[Q1] + Var[Q2]",
     "weight": "mean weight, critic's loss",
     "policy_weight": "mean weight, actor's loss",
+    "q_share": "Q's share of the actor's gradient",
     "ood_auroc": "AUROC of Var[Q], random actions",
 }
 
@@ -116,8 +117,9 @@ def draw_curves(run: pd.Series, found: pd.DataFrame, metrics: list[str], path: P
         if metric in ("score", "score_sample"):
             if high - low < 5:  # or noise would look like a difference
                 axes.set_ylim((low + high) / 2 - 3, (low + high) / 2 + 3)
-        elif high > (10 * low if low > 0 else 1000):  # or what explodes would hide all else
-            axes.set_yscale("log" if low > 0 else "symlog")
+        elif metric == "q_share" or high > (10 * low if low > 0 else 1000):
+            # or what explodes would hide all else
+            axes.set_yscale("symlog" if low < 0 else "log")  # a log scale leaves 0 out
         mark(axes, references(run, metric))
     title = "median and range over seeds, whose number is in brackets" if several else ""
     finish(grid, run, title, path)
