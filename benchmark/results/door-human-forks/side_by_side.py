@@ -2,7 +2,7 @@
 files of this folder and of hammer-expert-three-seeds were made.
 
     python benchmark/results/door-human-forks/side_by_side.py OUT SECONDS door-human:94000
-    python benchmark/results/door-human-forks/side_by_side.py OUT SECONDS hammer-expert:60000
+    python benchmark/results/door-human-forks/side_by_side.py OUT SECONDS hammer-expert:20000
 
 A job is a task and its last update. After SECONDS everything is saved; the same command goes on.
 The agents of door-human share a warm-up: after it each is copied, once for each of its methods, and
