@@ -27,9 +27,10 @@ LIMIT = float(np.exp(10))  # of alpha
 NEAR = 0.2  # MMD of a policy near the data
 OFFICIAL = "black"  # colour of the official BEAR
 # how folders of other results end
-OTHERS = ("bc", "gpu", "learning-rate", "lunarlander", "what-bounds-q")
+OTHERS = ("bc", "forks", "gpu", "learning-rate", "lunarlander", "quick-start", "what-bounds-q")
 # left out of the figure, to keep it readable; the tables have them
 NOT_DRAWN = tuple(f"{task}-expert-warmup-10000" for task in ("hammer", "door", "relocate"))
+NOT_DRAWN += ("hammer-expert-three-seeds",)
 SHORTER = {
     " (analytic)": "",
     "mmd kernel gaussian": "Gaussian kernel",
