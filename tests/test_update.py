@@ -308,6 +308,8 @@ def test_weights_of_bear_changed():
     assert torch.equal(critics, ones) and torch.equal(actor, 0.01 * ones)
     critics, actor, *_ = weights_of("fixed-w", fixed_w=0.43, **OF_BEAR)
     assert torch.equal(critics, ones) and torch.equal(actor, 0.43 * ones)
+    critics, actor, *_ = weights_of("fixed-w", fixed_w=0, **OF_BEAR)  # it never sees Q
+    assert torch.equal(critics, ones) and torch.equal(actor, 0 * ones)
     for control in what_bounds_q.OF_BEAR:
         with pytest.raises(ValueError, match=f"--control {control}: needs --weighting none"):
             weights_of(control)

@@ -117,9 +117,9 @@ def draw_curves(run: pd.Series, found: pd.DataFrame, metrics: list[str], path: P
         if metric in ("score", "score_sample"):
             if high - low < 5:  # or noise would look like a difference
                 axes.set_ylim((low + high) / 2 - 3, (low + high) / 2 + 3)
+        # What explodes, or is a large share, would hide all else. A log scale leaves 0 out.
         elif metric == "q_share" or high > (10 * low if low > 0 else 1000):
-            # or what explodes would hide all else
-            axes.set_yscale("symlog" if low < 0 else "log")  # a log scale leaves 0 out
+            axes.set_yscale("symlog" if low < 0 else "log")
         mark(axes, references(run, metric))
     title = "median and range over seeds, whose number is in brackets" if several else ""
     finish(grid, run, title, path)

@@ -16,9 +16,9 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from runpy import run_path
 
 import torch
-import torch.nn.functional as F
 
 sys.path[:0] = [".", "benchmark"]
 from lib.data import load_transitions
@@ -56,21 +56,6 @@ EXPERT = {
 }
 
 
-def norm_some(self, weight):
-    sigma = (self.u.mT @ weight).norm(dim=-1, keepdim=True)
-    on = getattr(self, "on", None)  # registering needs a forward pass
-    return weight / (sigma if on is None else torch.where(on, sigma, 1.0))
-
-
-def drop_some(self, x, dropout=0.0):
-    def drop(h):
-        return h if dropout == 0 else torch.where(self.drops, F.dropout(h, dropout), h)
-
-    h = drop(self.layers[0](x).relu_())
-    h = drop(self.layers[1](h).relu_())
-    return self.layers[2](h)
-
-
 def broadcast_mmd(x, y, kernel, sigma):
     """As uwac.mmd's Gaussian kernel. On a GPU cdist is slow for many agents."""
 
@@ -83,8 +68,8 @@ def broadcast_mmd(x, y, kernel, sigma):
 
 
 cdist_mmd = uwac.mmd
-uwac.SpectralNorm.forward = norm_some
-uwac.MLP.forward = drop_some
+# The earlier record's norm and dropout are for some agents only: `on` and `drops` say which.
+run_path("benchmark/results/door-human-what-bounds-q/side_by_side.py")
 WARMUP = 40_000
 
 
