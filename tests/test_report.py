@@ -148,25 +148,27 @@ def test_what_a_run_did_not_measure_is_left_out(tmp_path):
 
 NO_SN = {"spectral_norm": False, "variance": "analytic"}
 NO_WEIGHTS = {"weighting": "none", "dropout": 0.0}
+FIXED_W = {"control": "fixed-w"} | NO_WEIGHTS | NO_SN
 
 
 @pytest.mark.parametrize("label, method, args", [
     ("BEAR", "bear", {"mmd_kernel": "gaussian"}),
-    ("UWAC with SN", "uwac", {}),
+    ("UWAC + SN", "uwac", {}),
     ("UWAC", "uwac", {"env_id": "hopper-medium"}),
-    ("UWAC without SN, beta 2.5", "uwac", {"spectral_norm": False, "beta": 2.5}),
-    ("UWAC (analytic) with SN", "uwac", {"variance": "analytic"}),
-    ("UWAC (analytic) with SN", "uwac-analytic", {"variance": "analytic"}),
-    ("UWAC (analytic) without SN", "uwac", NO_SN),
-    ("UWAC (std) with SN, beta 2.5", "uwac", {"beta": 2.5, "weighting": "std"}),
+    ("UWAC, beta 2.5", "uwac", {"spectral_norm": False, "beta": 2.5}),
+    ("UWAC (analytic) + SN", "uwac", {"variance": "analytic"}),
+    ("UWAC (analytic) + SN", "uwac-analytic", {"variance": "analytic"}),
+    ("UWAC (analytic)", "uwac", NO_SN),
+    ("UWAC (std) + SN, beta 2.5", "uwac", {"beta": 2.5, "weighting": "std"}),
     ("BEAR + SN, spectral norm False", "bear+sn", NO_WEIGHTS | NO_SN),
     ("BEAR + dropout", "uwac", {"weighting": "none"} | NO_SN),
     ("BEAR + dropout + SN", "uwac", {"weighting": "none", "variance": "analytic"}),
-    ("UWAC (REM) with SN", "ensembles", {"members": "rem"}),
-    ("UWAC (authors' code) with SN", "uwac_code", {"env_id": "hopper-medium"}),
+    ("UWAC (REM) + SN", "ensembles", {"members": "rem"}),
+    ("UWAC (authors' code) + SN", "uwac_code", {"env_id": "hopper-medium"}),
     ("UWAC with w shuffled", "what_bounds_q", {"control": "shuffled"} | NO_SN),
     ("BEAR with Q over its mean", "what_bounds_q", {"control": "scaled-q"} | NO_WEIGHTS | NO_SN),
-    ("mine with SN, beta 2.5", "mine", {"beta": 2.5}),
+    ("BEAR with w = 0.43 in the actor", "what_bounds_q", FIXED_W | {"fixed_w": 0.43}),
+    ("mine + SN, beta 2.5", "mine", {"beta": 2.5}),
 ])  # fmt: skip
 def test_a_method_has_one_name_that_says_what_is_not_its_default(label, method, args):
     """Also where nobody named the method, and where it is the only one."""
@@ -176,8 +178,13 @@ def test_a_method_has_one_name_that_says_what_is_not_its_default(label, method, 
     assert runs.label(one) == label
 
 
-def test_methods_have_commands_names_and_colours_of_their_own():
-    for values in zip(*methods.METHODS.values()):
+def test_methods_have_commands_labels_and_colours_of_their_own():
+    commands, _, colours = zip(*methods.METHODS.values())
+    labels = []
+    for method in methods.METHODS:
+        args = runs.usual_args(method, "", "door-human")
+        labels.append(runs.label({"method": method, "algorithm": "", "args": args}))
+    for values in (commands, labels, colours):
         assert len(set(values)) == len(values)
 
 

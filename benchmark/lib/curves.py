@@ -40,15 +40,15 @@ def references(run: pd.Series, metric: str) -> dict[str, float]:
     return lines.get(metric, {})
 
 
-def colours_of(names: list[str]) -> dict[str, tuple | str]:
-    """A method's own colour for its line with the fewest arguments, and others for its others."""
-    own = {method.name: method.colour for method in METHODS.values()}
-    spare = iter(sns.color_palette("tab10", len(names)))
+def colours_of(methods: dict[str, str]) -> dict[str, tuple | str]:
+    """By label, where `methods` has a name in METHODS for each label: a method's own colour for its
+    line with the fewest arguments, and others for its others."""
+    own = {name: method.colour for name, method in METHODS.items()}
+    spare = iter(sns.color_palette("tab10", len(methods)))
     found = {}
-    for name in sorted(names, key=lambda name: name.count(",")):
-        method = max((one for one in own if name.startswith(one)), key=len, default=None)
-        found[name] = own.pop(method) if method else next(spare)
-    return {name: found[name] for name in names}
+    for label in sorted(methods, key=lambda label: label.count(",")):
+        found[label] = own.pop(methods[label], None) or next(spare)
+    return {label: found[label] for label in methods}
 
 
 def draw_lines(rows: pd.DataFrame, x: str, y: str, hue: str, col: str, **settings) -> sns.FacetGrid:
@@ -89,7 +89,8 @@ def draw_curves(run: pd.Series, found: pd.DataFrame, metrics: list[str], path: P
     """A panel for each metric, a line for each method with a band over all its seeds; `found`
     are evaluations in the setting of `run`, and each metric has values in it."""
     long = found.melt(["step", "method"], metrics, "metric", "value").dropna()
-    colours = colours_of(list(long["method"].unique()))
+    drawn = found[found["method"].isin(long["method"])]
+    colours = colours_of(dict(zip(drawn["method"], drawn["name"])))
     seeds = found.drop_duplicates(["method", "run", "agent"])["method"].value_counts()
     several = seeds.max() > 1
     labels = {name: f"{name} ({seeds[name]})" if several else name for name in colours}

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 class Method(NamedTuple):
     command: str  # a script or program, and its arguments
-    name: str  # in tables and legends; SN is spectral norm
+    name: str  # in print, where "+ SN" follows if there is spectral norm; {} holds an argument
     colour: str  # in every figure
 
 
@@ -24,7 +24,7 @@ METHODS = {
     "bear+dropout": Method(f"uwac.py --weighting none {NO_SN}", "BEAR + dropout", "#999933"),
     "bear+dropout+sn": Method(f"uwac.py --weighting none {SN}", "BEAR + dropout + SN", "#CC79A7"),
     # Not in the paper: do the weights keep Q bounded without the norm that Adroit has?
-    "uwac-no-sn": Method(f"uwac.py {NO_SN}", "UWAC (analytic) without SN", "#8B1A1A"),
+    "uwac-no-sn": Method(f"uwac.py {NO_SN}", "UWAC (analytic)", "#8B1A1A"),
     # The authors' configuration: docs/fidelity.md.
     "uwac-code": Method("benchmark/uwac_code.py", "UWAC (authors' code)", "#E69F00"),
     "uwac-std": Method("uwac.py --weighting std", "UWAC (std)", "#56B4E9"),
@@ -43,5 +43,5 @@ METHODS = {
     ),
     "uwac-actor-only": Method(f"{CONTROL} actor-only", "UWAC with w in the actor alone", "#66A61E"),
     "bear-scaled-q": Method(f"{OF_BEAR} scaled-q", "BEAR with Q over its mean", "#A6761D"),
-    "bear-fixed-w": Method(f"{OF_BEAR} fixed-w", "BEAR with a fixed w in the actor", "#666666"),
+    "bear-fixed-w": Method(f"{OF_BEAR} fixed-w", "BEAR with w = {fixed_w} in the actor", "#666666"),
 }

@@ -74,14 +74,14 @@ def label(result: dict) -> str:
     args = result["args"]
     method = method_of(result)
     usual = usual_args(method, result["algorithm"], args["env_id"])
-    name = METHODS[method].name if method in METHODS else method
-    if "SN" not in name and "spectral_norm" in args:
-        if args["spectral_norm"]:
-            name += " with SN"
-        elif usual.get("spectral_norm"):
-            name += " without SN"
-        usual = usual | {"spectral_norm": args["spectral_norm"]}  # it is said
-    return ", ".join([name, *named(args, usual)])
+    name = METHODS[method].name.format(**usual | args) if method in METHODS else method
+    said = {"fixed_w"}
+    if "SN" not in name:
+        said.add("spectral_norm")
+        if args.get("spectral_norm"):
+            name += " + SN"
+    others = {key: value for key, value in args.items() if key not in said}
+    return ", ".join([name, *named(others, usual)])
 
 
 def read(file: Path) -> dict:
@@ -163,7 +163,7 @@ def evaluations(runs: pd.DataFrame) -> pd.DataFrame:
         frame = frame.explode(metrics).astype(float)
         if args.get("dropout") == 0 and "members" not in args:  # there is no Var[Q]
             frame["ood_auroc"] = np.nan
-        about = {name: run[name] for name in (*METHOD, "conditions")}
+        about = {name: run[name] for name in (*METHOD, "name", "conditions")}
         about |= {"run": number, "agent": frame.groupby("step").cumcount()}
         about |= {"warmup": args["warmup_steps"], "num_seeds": args["num_seeds"]}
         frames.append(frame.assign(**about))
