@@ -61,3 +61,13 @@ def test_links_lead_somewhere(page):
         if anchor:
             headings = re.findall(r"^#+ (.*)", target.read_text(), re.MULTILINE)
             assert anchor in [re.sub(r"[^\w -]", "", h.lower().replace(" ", "-")) for h in headings]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_no_table_is_cut_in_two(page):
+    """Each has a head, a rule and rows of as many cells; a blank line would end it."""
+    prose = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+    for table in re.findall(r"(?:^\|.*\n)+", prose, re.MULTILINE):
+        lines = table.splitlines()
+        assert len(lines) > 2 and not set(lines[1]) - set("|-: "), lines[0]
+        assert len({len(re.findall(r"(?<!\\)\|", line)) for line in lines}) == 1, lines[0]
