@@ -27,7 +27,8 @@ LIMIT = float(np.exp(10))  # of alpha
 NEAR = 0.2  # MMD of a policy near the data
 OFFICIAL = "black"  # colour of the official BEAR
 # how folders of other results end
-OTHERS = ("bc", "forks", "gpu", "learning-rate", "lunarlander", "quick-start", "what-bounds-q")
+OTHERS = ("bc", "estimators", "forks", "gpu", "learning-rate", "lunarlander", "quick-start")
+OTHERS += ("what-bounds-q",)
 # left out of the figure, to keep it readable; the tables have them
 NOT_DRAWN = tuple(f"{task}-expert-warmup-10000" for task in ("hammer", "door", "relocate"))
 NOT_DRAWN += ("hammer-expert-three-seeds",)
