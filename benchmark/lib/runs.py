@@ -75,7 +75,7 @@ def label(result: dict) -> str:
     method = method_of(result)
     usual = usual_args(method, result["algorithm"], args["env_id"])
     name = METHODS[method].name.format(**usual | args) if method in METHODS else method
-    said = {"fixed_w"}
+    said = {"fixed_w"}  # arguments that the name says
     if "SN" not in name:
         said.add("spectral_norm")
         if args.get("spectral_norm"):

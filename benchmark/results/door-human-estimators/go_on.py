@@ -10,9 +10,10 @@ noise: the closed form times the relative noise of 100 passes, the same at all s
 mixed: 100 passes where the closed form of Var[Q1] + Var[Q2] is below 5, else the closed form.
 Before, it says how the closed form compares with 4,000 passes, by fifths of Var[Q].
 
-Kept as a record. The files here began with agents of ../door-human-forks (uwac-no-sn after 94,000
-updates), of which actor and critics were kept: the optimizers and target networks began anew, alpha
-at its limit, and the VAE was another run's after 70,000 updates.
+Kept as a record. go_on.json is from an earlier form of this program, with the same estimates. It
+began with agents of ../door-human-forks (uwac-no-sn after 94,000 updates; `ratios` also of
+uwac-mc-no-sn), of which actor and critics were kept: the optimizers and target networks began anew,
+alpha at its limit, and the VAE was another run's after 70,000 updates.
 """
 
 import json
