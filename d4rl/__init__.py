@@ -327,3 +327,19 @@ def scale_of(env: gym.Env) -> UnitActions | None:
             raise ValueError(f"{type(env).__name__} changes the actions: give what it wraps")
         env = env.env
     return env if isinstance(env, UnitActions) else None
+
+
+def play(act, envs: list[UnitActions], seed: int) -> np.ndarray:
+    """Returns, (n,), of an episode in each of n environments of `make`, the i-th begun with seed
+    + i. `act` takes observations, (n, D), and gives actions, (n, A), also where one has ended."""
+    returns = np.zeros(len(envs))
+    running = list(range(len(envs)))
+    obs = np.stack([env.reset(seed=seed + i)[0] for i, env in enumerate(envs)])
+    while running:
+        actions = act(obs)
+        for i in list(running):
+            obs[i], reward, terminal, truncated, _ = envs[i].step(actions[i])
+            returns[i] += reward
+            if terminal or truncated:
+                running.remove(i)
+    return returns
