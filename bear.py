@@ -33,7 +33,7 @@ from pydantic.dataclasses import dataclass
 from pydantic_core import to_jsonable_python
 from torch import Tensor, nn
 from torch.utils.tensorboard import SummaryWriter
-from tqdm import tqdm
+from tqdm import tqdm, trange
 
 import d4rl
 
@@ -480,8 +480,7 @@ def train(run: Path, agent: Agent, envs: list, result: dict, launch) -> dict:
     # What an interrupted run logged after its checkpoint is dropped (purge_step).
     with lock, SummaryWriter(run, purge_step=first) as writer:
         save(run, agent, result)  # so it can be resumed at once
-        steps = range(first, args.total_steps + 1)
-        for step in tqdm(steps, unit=" updates", mininterval=10, disable=sys.stderr is None):
+        for step in trange(first, args.total_steps + 1, mininterval=10, disable=not sys.stderr):
             metrics = launch(step)
             evaluating = step % args.eval_every == 0 or step == args.total_steps
             if not evaluating and step % args.log_every != 0:
@@ -526,7 +525,7 @@ def command_line(agent_type=Agent, update=update, description: str = __doc__) ->
         args = tyro.cli(agent_type.args_type, description=description)
         if args.resume:  # the run's own arguments become the defaults
             args = load_checkpoint(args.resume, agent_type)[0].args
-            args = tyro.cli(agent_type.args_type, default=args, description=description)
+            args = tyro.cli(agent_type.args_type, default=args)
         ready = set_up(args, None, agent_type, update)
     except (ValueError, OSError, ImportError) as error:
         sys.exit(f"error: {' '.join(str(error).split())}")  # on one line

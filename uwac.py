@@ -36,7 +36,7 @@ from pydantic_core import to_jsonable_python
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import register_parametrization
 from torch.utils.tensorboard import SummaryWriter
-from tqdm import tqdm
+from tqdm import tqdm, trange
 
 import d4rl
 
@@ -129,7 +129,7 @@ class MLP(nn.Module):
         self.layers = nn.ModuleList(StackedLinear(stack, *size) for size in sizes)
 
     def forward(self, x: Tensor, dropout: float = 0.0) -> Tensor:
-        # The paper has dropout before each layer: on the input, too. Here it is ml-uwac's.
+        # Where ml-uwac has dropout. The paper has it before each layer: on the input, too.
         h = F.dropout(self.layers[0](x).relu_(), dropout)
         h = F.dropout(self.layers[1](h).relu_(), dropout)
         return self.layers[2](h)
@@ -631,8 +631,7 @@ def train(run: Path, agent: Agent, envs: list, result: dict, launch) -> dict:
     # What an interrupted run logged after its checkpoint is dropped (purge_step).
     with lock, SummaryWriter(run, purge_step=first) as writer:
         save(run, agent, result)  # so it can be resumed at once
-        steps = range(first, args.total_steps + 1)
-        for step in tqdm(steps, unit=" updates", mininterval=10, disable=sys.stderr is None):
+        for step in trange(first, args.total_steps + 1, mininterval=10, disable=not sys.stderr):
             metrics = launch(step)
             evaluating = step % args.eval_every == 0 or step == args.total_steps
             if not evaluating and step % args.log_every != 0:
@@ -677,7 +676,7 @@ def command_line(agent_type=Agent, update=update, description: str = __doc__) ->
         args = tyro.cli(agent_type.args_type, description=description)
         if args.resume:  # the run's own arguments become the defaults
             args = load_checkpoint(args.resume, agent_type)[0].args
-            args = tyro.cli(agent_type.args_type, default=args, description=description)
+            args = tyro.cli(agent_type.args_type, default=args)
         ready = set_up(args, None, agent_type, update)
     except (ValueError, OSError, ImportError) as error:
         sys.exit(f"error: {' '.join(str(error).split())}")  # on one line
