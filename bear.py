@@ -88,8 +88,8 @@ class Args:
             kernel = "laplacian" if task in ("hopper", "walker2d") else "gaussian"
         if precision == "auto":
             cpu = torch.cpu.get_capabilities()
-            bfloat16 = cpu["architecture"] != "x86_64" or cpu["amx_bf16"]
-            precision = "high" if bfloat16 or DEVICE == "cuda" else "medium"
+            float32 = cpu["architecture"] == "x86_64" and not cpu["amx_bf16"]
+            precision = "medium" if float32 and DEVICE == "cpu" else "high"
         return replace(self, mmd_kernel=kernel, matmul_precision=precision)
 
 

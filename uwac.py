@@ -102,8 +102,8 @@ class Args:
             norm = task in ("pen", "hammer", "door", "relocate") or task.startswith("adroithand")
         if precision == "auto":
             cpu = torch.cpu.get_capabilities()
-            bfloat16 = cpu["architecture"] != "x86_64" or cpu["amx_bf16"]
-            precision = "high" if bfloat16 or DEVICE == "cuda" else "medium"
+            float32 = cpu["architecture"] == "x86_64" and not cpu["amx_bf16"]
+            precision = "medium" if float32 and DEVICE == "cpu" else "high"
         return replace(self, mmd_kernel=kernel, spectral_norm=norm, matmul_precision=precision)
 
 
