@@ -287,16 +287,18 @@ def qlearning_dataset(
     env: gym.Env, dataset: str | Path | Mapping | None = None, terminate_on_end: bool = False
 ) -> dict[str, np.ndarray]:
     """Transitions of the task's file, of another file, of what `get_dataset` returned, or of arrays
-    of n steps: observations (n, D), actions (n, A) in the environment's own units, rewards (n,),
-    terminals (n,) and, if there are any, timeouts (n,) and next_observations (n, D). Returns
-    observations, actions (for `make`'s environment scaled and clipped to [-1, 1]), rewards,
+    of n steps in any mapping: observations (n, D), actions (n, A) in the environment's own units,
+    rewards (n,), terminals (n,) and, if there are any, timeouts (n,) and next_observations (n, D).
+    Returns observations, actions (for `make`'s environment scaled and clipped to [-1, 1]), rewards,
     next_observations and terminals, in this order, float32. Raises as `download` and `read`, and
-    ValueError for arrays that cannot be steps of the environment.
+    ValueError for arrays that cannot be steps of the environment. Warns of a file that names
+    another one.
 
     With next_observations each step is a transition. Without, the next step has them, so the last
     step of an episode that time ends is dropped, or with `terminate_on_end` kept as terminal. A
     terminal step is always kept. Without timeouts, time ends at the environment's step limit. A
-    file of D4RL's own gives what the original makes of it (README.md).
+    file of D4RL's own, and its arrays while nothing changes them, give what the original makes of
+    it (README.md).
     """
     env_id = id_of(env)
     if dataset is None:

@@ -227,7 +227,7 @@ def test_environments_that_cannot_be_used(monkeypatch):
             d4rl.make(env_id)
     with pytest.raises(ValueError, match="^Point-v0: needs a step limit: register it with max"):
         d4rl.make("Point-v0", max_episode_steps=-1)
-    for high in ([9, 0], [9, np.inf], [9, np.finfo(np.float32).max], [[9, 9], [9, 9]]):
+    for high in ([9, 0], [9, np.inf], [9, d4rl.FLOAT32_MAX / 2], [[9, 9], [9, 9]]):
         space = gym.spaces.Box(-np.float32(high), np.float32(high))
         monkeypatch.setattr(Point, "action_space", space)
         with pytest.raises(ValueError, match="^Point-v0: (needs finite bounds|must have vectors)"):
@@ -251,7 +251,7 @@ def test_old_gym_has_the_calls_of_an_offline_program():
     np.testing.assert_equal(env.get_dataset(), plain.get_dataset())
     assert env.get_normalized_score(7.0) == plain.get_normalized_score(7.0)
     for one in (copy.deepcopy(env), pickle.loads(pickle.dumps(env)), env):
-        one.seed(3)
+        assert one.seed(3) == [3]
         one.action_space.seed(3)
         plain.action_space.seed(3)
         for seed in (3, None):  # the second episode goes on with the generator that the seed began
@@ -268,6 +268,8 @@ def test_old_gym_has_the_calls_of_an_offline_program():
     for one in (env, env.env.env.env.env):
         one.env.__array__ = None
         assert not hasattr(one, "__array__")
+        assert not hasattr(type(one).__new__(type(one)), "a name")  # while a copy is made
+    assert old_gym.__version__.split(".") < ["0", "22"]  # 0.22 to 0.26 changed reset and step
 
 
 def test_old_gym_says_how_an_episode_ended():

@@ -173,7 +173,7 @@ BAD = [
     ("next_observations", np.zeros((9, 2)), r"next_observations .* \(9, 3\), not .* \(9, 2\)"),
     ("rewards", NAN, "rewards has 2 NaN or infinite numbers, the first in row 4"),
     ("terminals", [0, 0, -np.inf] + [0] * 6, "terminals has 1 NaN .* row 2"),
-    ("observations", np.full((9, 3), 1e39), "observations has 27 NaN .* row 0"),
+    ("observations", np.full((9, 3), d4rl.FLOAT32_MAX), "observations has 27 NaN .* row 0"),
     ("actions", [[0, 0]] * 7 + [[0, 2.1], [-3, 0]], r"2 actions are out of Box\(.* row 7"),
     ("timeouts", np.ones(9), "no transition among 9 steps"),
     ("terminations", np.zeros(9), "terminations, .* must be named terminals, .* --minari"),
@@ -314,12 +314,14 @@ def test_wrappers(monkeypatch):
     np.testing.assert_equal(bare, d4rl.qlearning_dataset(env, data))
     assert len(bare["rewards"]) == 10
     monkeypatch.setattr(gym.registry["Point-v0"], "max_episode_steps", None)
-    with pytest.raises(ValueError, match="^Point-v0: has no step limit, and the data no timeouts"):
-        d4rl.qlearning_dataset(env.unwrapped, data)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="^Point-v0: has no step limit, and the data no time"):
+            d4rl.qlearning_dataset(env.unwrapped, data)
+        monkeypatch.delitem(gym.registry, "Point-v0", raising=False)
 
 
 SPACES = {
-    "int8": gym.spaces.Box(-100, 100, (2,), np.int8),  # its width is beyond int8
+    "int8": gym.spaces.Box(np.int8([-100, 20]), np.int8([100, 120])),  # widths, sums are beyond
     "float32": gym.spaces.Box(np.float32([-0.9, -2]), np.float32([0.3, 7])),
     "float64": gym.spaces.Box(np.array([-9.6, 0]), np.array([6.5, 1e5]), dtype=np.float64),
     "D4RL's": gym.spaces.Box(-1, 1, (2,)),
@@ -335,6 +337,7 @@ def test_actions_have_their_spaces_units_and_type(kind, monkeypatch):
     monkeypatch.setattr(Point, "action_space", space)
     monkeypatch.setattr(Point, "played", [])
     env = d4rl.make("Point-v0")
+    assert env.action_space == gym.spaces.Box(-1, 1, (2,))
     env.reset()
     data = steps(201) | {"actions": actions, "timeouts": np.zeros(201)}
     unit = d4rl.qlearning_dataset(env, data)["actions"]
