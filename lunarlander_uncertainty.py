@@ -93,15 +93,14 @@ class MLP(nn.Module):
         self.layers = nn.ModuleList(StackedLinear(stack, *size) for size in sizes)
 
     def forward(self, x: Tensor, dropout: float = 0.0) -> Tensor:
-        # The paper has dropout before each layer: on the input, too. Here it is ml-uwac's.
         h = F.dropout(self.layers[0](x).relu_(), dropout)
         h = F.dropout(self.layers[1](h).relu_(), dropout)
         return self.layers[2](h)
 
 
 def concat(obs: Tensor, x: Tensor) -> Tensor:
-    """obs (S, B, D) beside an action or latent x, (S, B, E) -> (S, B, D + E); or beside several of
-    each state, (S, B, N, E) -> (S, B * N, D + E)."""
+    """obs (S, B, D) beside an action or latent, x (S, B, X) -> (S, B, D + X); or beside N of them
+    for each state, x (S, B, N, X) -> (S, B * N, D + X)."""
     if x.dim() == 4:
         obs = obs.repeat_interleave(x.shape[2], dim=1)
         x = x.flatten(1, 2)
@@ -122,25 +121,26 @@ class Critic(MLP):
 
 @torch.no_grad()
 def analytic_dropout_variance(critic: Critic, obs: Tensor, action: Tensor, rate: float) -> Tensor:
-    """Var[Q1], Var[Q2] under dropout without sampling; shapes as in Critic. It is ours, not the
-    paper's. Assumes that Z, the second layer's sums, is normal under the first mask, and that
-    units' relu(Z) covary in linear parts alone (see docs/walkthrough.md)."""
+    """Var[Q1], Var[Q2] under dropout without sampling, which is ours and not the paper's; shapes as
+    in Critic. Q is the sum of w3 * mask * relu(Z) over the second layer's units. Assumes that Z is
+    normal under the first mask, and that relu(Z) of two units covary in their linear parts alone.
+    docs/walkthrough.md derives it."""
     first, second, last = critic.layers
     w2 = second.weight
     w3 = last.weight.mT
     mask_variance = rate / (1 - rate)  # variance of one element of a mask (its mean is 1)
     h1 = F.relu(first(concat(obs, action)))
-    z = second(h1)  # mean of Z, whose deviation is std
-    std = (mask_variance * h1.square() @ w2.square()).sqrt().clamp(min=1e-12)  # no 0 / 0 below
-    t = (z / std).clamp(-8, 8)  # changes nothing in float32, but avoids slow denormal numbers
-    cdf = torch.special.ndtr(t)  # P(Z > 0), also the mean slope of relu(Z)
-    pdf = torch.exp(-0.5 * t.square()) / (2 * torch.pi) ** 0.5
-    relu = z * cdf + std * pdf  # E[relu(Z)]
-    relu_square = z * relu + std.square() * cdf  # E[relu(Z)^2]
+    z = second(h1)  # mean of Z, and its standard deviation:
+    std = (mask_variance * (h1.square() @ w2.square())).sqrt().clamp(min=1e-12)  # no 0 / 0 below
+    ratio = (z / std).clamp(-8, 8)  # changes nothing in float32, but avoids slow denormal numbers
+    cdf = torch.special.ndtr(ratio)  # P(Z > 0), also the mean slope of relu(Z)
+    pdf = torch.exp(-0.5 * ratio.square()) / (2 * torch.pi) ** 0.5
+    mean_relu = z * cdf + std * pdf  # E[relu(Z)]
+    mean_square = z * mean_relu + std.square() * cdf  # E[relu(Z)^2]
     # First mask, linear part: a first-layer unit moves all second-layer units together.
     shared = mask_variance * (h1 * ((w3 * cdf) @ w2.mT)).square().sum(-1)
     # Var[mask * relu(Z)] of each unit alone, less its linear part, which `shared` has already.
-    unit = (1 + mask_variance) * relu_square - relu.square() - (cdf * std).square()
+    unit = (1 + mask_variance) * mean_square - mean_relu.square() - (cdf * std).square()
     variance = (shared + (w3.square() * unit).sum(-1)).clamp(min=0)
     return variance.view(2, *action.shape[:-1])
 
