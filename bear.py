@@ -17,6 +17,7 @@ import copy
 import hashlib
 import json
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -35,14 +36,14 @@ from torch import Tensor, nn
 from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm, trange
 
-import d4rl
+import d4rl  # the folder beside this file
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 RNG = torch.cuda if DEVICE == "cuda" else torch  # whose random state a checkpoint keeps
-GPUS = range(torch.cuda.device_count())  # whose random state an evaluation leaves as it was
+GPUS = range(torch.cuda.device_count())  # whose random state is put back
 # Arguments that a resumed run may change. All others must stay.
 RESUMABLE = {"total_steps", "eval_every", "eval_episodes", "log_every", "dataset_path"}
-Probability = Annotated[float, Field(ge=0, le=1)]
+UnitInterval = Annotated[float, Field(ge=0, le=1)]
 
 
 @dataclass(config={"allow_inf_nan": False, "extra": "forbid"})
@@ -50,14 +51,14 @@ class Args:
     env_id: str = "door-human"  # D4RL task (v0 if no version is given), or door-demo, included here
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0  # random seed: a rerun repeats the numbers
     num_seeds: PositiveInt = 1  # agents trained at once, S, from the one seed (paper: 5)
-    # auto: float32 by the CPU's faster library, TF32 on a GPU; medium: bfloat16 if the CPU has AMX
+    # auto: float32, or on a GPU TF32; medium: bfloat16 on a CPU with AMX
     matmul_precision: Literal["auto", "highest", "high", "medium"] = "auto"
     cuda_graph: bool = False  # faster on a GPU: one launch an update (pip install tensordict)
     # BEAR
     batch_size: PositiveInt = 256  # transitions per update, B (BEAR)
-    gamma: Probability = 0.99  # discount per step (BEAR)
-    tau: Probability = 0.005  # Polyak rate of the target networks (BEAR)
-    lmbda: Probability = 0.75  # target: lmbda * min(Q1, Q2) + (1 - lmbda) * max(Q1, Q2) (BEAR)
+    gamma: UnitInterval = 0.99  # discount per step (BEAR)
+    tau: UnitInterval = 0.005  # Polyak rate of the target networks (BEAR)
+    lmbda: UnitInterval = 0.75  # target: lmbda * min(Q1, Q2) + (1 - lmbda) * max(Q1, Q2) (BEAR)
     num_candidates: PositiveInt = 10  # actions a target maximizes over, N; Algorithm 1's p (BEAR)
     num_mmd_samples: PositiveInt = 10  # actions per state in the MMD, M; Algorithm 1's n (paper)
     # auto: laplacian on hopper and walker2d, else gaussian (BEAR; the paper searched)
@@ -77,24 +78,25 @@ class Args:
     log_every: PositiveInt = 1_000  # updates between printed lines, and between TensorBoard entries
     dataset_path: Path | None = None  # HDF5 in D4RL's format; then env_id may be any Gymnasium task
     run_dir: Path | None = None  # folder of a new run; default: runs/ENV__ALGORITHM__SEED__TIME
-    resume: Path | None = None  # folder of a run to continue; its arguments become the defaults
+    resume: Path | None = None  # folder of a run to continue, with its arguments as defaults
 
     def resolved(self) -> "Args":
-        """The arguments with "auto" decided, by the task ("door" of "d4rl:door-human") or CPU."""
-        task = self.env_id.split(":")[-1].split("/")[-1].split("-")[0].lower()
-        kernel, precision = self.mmd_kernel, self.matmul_precision
-        if kernel == "auto":
-            kernel = "laplacian" if task in ("hopper", "walker2d") else "gaussian"
-        if precision == "auto":
-            # On x86 without AMX "medium" is float32, too, but by a faster library (oneDNN).
+        """The arguments with "auto" decided."""
+        args = replace(self)
+        task = d4rl.kind_of(self.env_id)
+        if args.mmd_kernel == "auto":
+            args.mmd_kernel = "laplacian" if task in ("hopper", "walker2d") else "gaussian"
+        if args.matmul_precision == "auto":
+            # "medium" is float32 on x86 without AMX, as "high" is, but by a faster library.
             cpu = torch.cpu.get_capabilities()
-            float32 = cpu["architecture"] == "x86_64" and not cpu["amx_bf16"]
-            precision = "medium" if float32 and DEVICE == "cpu" else "high"
-        return replace(self, mmd_kernel=kernel, matmul_precision=precision)
+            medium_is_float32 = cpu["architecture"] == "x86_64" and not cpu["amx_bf16"]
+            args.matmul_precision = "medium" if DEVICE == "cpu" and medium_is_float32 else "high"
+        return args
 
 
 class StackedLinear(nn.Module):
-    """S linear maps, or 2 * S with stack (2, S): (S or *stack, B, in) -> (*stack, B, out)."""
+    """A linear map for each place of the stack, (S,) or (2, S): (S, B, in) -> (*stack, B, out); in
+    between two layers of a critic (2, S, B, in)."""
 
     def __init__(self, stack: tuple[int, ...], in_dim: int, out_dim: int):
         super().__init__()
@@ -123,7 +125,7 @@ class MLP(nn.Module):
     def init_weights(self, output_bound: float) -> None:
         """Initial weights of BEAR and ml-uwac."""
         for layer in self.layers[:2]:
-            bound = layer.bias.shape[-1] ** -0.5  # BEAR takes fan-out for fan-in
+            bound = layer.bias.shape[-1] ** -0.5  # fan-out, where fan-in is usual
             layer.weight.uniform_(-bound, bound)
             layer.bias.fill_(0.1)
         for parameter in self.layers[2].parameters():
@@ -292,15 +294,15 @@ def update(agent: Agent, data: list[Tensor], step: int | Tensor) -> dict[str, Te
         # Line 6: the best of them by soft clipped double-Q of the target critics.
         q1, q2 = agent.target_critic(next_obs, candidates)  # (S, B, N) each
         mixture = args.lmbda * torch.minimum(q1, q2) + (1 - args.lmbda) * torch.maximum(q1, q2)
-        y = mixture.amax(-1)  # (S, B)
+        y = mixture.amax(-1)  # (S, B); y is the paper's, without the reward
         target_q = reward + args.gamma * (1 - done) * y
     # Line 8: regression of both critics.
     q = agent.critic(obs, action)  # (2, S, B)
     critic_loss = (q - target_q).square().sum(0).mean(-1)
     agent.minimize(critic_loss, "critic")
 
-    # Line 10: actions before the tanh. Paper: the target actor's at s', and the data's, of which
-    # there is one a state. Here (ml-uwac): the actor's and the VAE's at s.
+    # Line 10: M actions of the actor and M of the VAE at s, before the tanh (ml-uwac). The paper
+    # takes the target actor's at s', and the data's, which have one action for each state.
     actor_samples = agent.actor.sample(obs, args.num_mmd_samples)  # (S, B, M, A)
     with torch.no_grad():
         vae_samples = agent.vae.sample(obs, args.num_mmd_samples)  # (S, B, M, A)
@@ -337,8 +339,8 @@ def update(agent: Agent, data: list[Tensor], step: int | Tensor) -> dict[str, Te
 
 
 def evaluate(agent: Agent, envs: list, entropy: list[int], num: int) -> np.ndarray:
-    """Returns, (S, episodes), of one episode in each of `d4rl.make`'s environments, the first of
-    which are the first seed's. The best of `num` samples is played."""
+    """Play an episode in each of `d4rl.make`'s environments, the first of which are the first
+    seed's, by the best of `num` samples. -> sums of rewards (S, episodes)."""
     S = agent.args.num_seeds
     seed = np.random.SeedSequence(entropy).generate_state(1).item()
 
@@ -375,7 +377,7 @@ def load_checkpoint(run: str | Path, agent_type: type[Agent] = Agent) -> tuple[A
         if saved["algorithm"] != agent_type.algorithm:
             raise ValueError("it is a run of {algorithm}: use {algorithm}.py".format(**saved))
         args = agent_type.args_type(**saved["args"])
-        if to_jsonable_python(args) != saved["args"]:  # one that it lacks got its default
+        if to_jsonable_python(args) != saved["args"]:  # a missing argument got its default
             raise ValueError("its arguments are another version's")
         agent = agent_type(args, *saved["dims"]).to(DEVICE)
         agent.load_state_dict(saved["agent"])
@@ -407,7 +409,7 @@ def resume(args: Args, result: dict, agent_type: type[Agent]) -> Agent:
         print("warning: the script has changed; result.json has the SHA-256 of all that trained")
         scripts.append(result["scripts"][0])
     result |= {"scripts": scripts, "history": saved["history"]}
-    RNG.set_rng_state(saved["rng"])
+    RNG.set_rng_state(saved["rng"])  # the next random number is the first update's
     agent.args = args  # with the new --total-steps
     return agent
 
@@ -431,9 +433,10 @@ def set_up(args: Args, dataset: dict | None = None, agent_type=Agent, update=upd
     if dataset is not None and args.dataset_path:
         raise ValueError(f"--dataset-path {args.dataset_path}: there are arrays already")
     args = args.resolved()
-    if dataset is None:
-        dataset = (args.dataset_path or d4rl.download(args.env_id)).expanduser().absolute()
-        args = replace(args, dataset_path=dataset)  # for --resume, from any folder
+    source = dataset
+    if source is None:
+        source = (args.dataset_path or d4rl.download(args.env_id)).expanduser().absolute()
+        args = replace(args, dataset_path=source)  # for --resume, from any folder
     torch.set_float32_matmul_precision(args.matmul_precision)
     torch.manual_seed(args.seed)
 
@@ -441,7 +444,7 @@ def set_up(args: Args, dataset: dict | None = None, agent_type=Agent, update=upd
     result = {
         "algorithm": agent_type.algorithm,
         "args": to_jsonable_python(replace(args, run_dir=None, resume=None)),
-        "data": d4rl.describe(dataset),
+        "data": d4rl.describe(source),
         "scripts": [checksums(agent_type, update)],
         "torch": str(torch.__version__),
         "device": DEVICE,
@@ -453,7 +456,7 @@ def set_up(args: Args, dataset: dict | None = None, agent_type=Agent, update=upd
         agent = resume(args, result, agent_type)
     else:
         agent = agent_type(args, *dims).to(DEVICE)
-    transitions = d4rl.qlearning_dataset(envs[0], dataset)
+    transitions = d4rl.qlearning_dataset(envs[0], source)
     names = ("observations", "actions", "rewards", "next_observations", "terminals")
     data = [torch.as_tensor(transitions[name], device=DEVICE) for name in names]
     result["transitions"] = len(data[0])
@@ -471,12 +474,12 @@ def set_up(args: Args, dataset: dict | None = None, agent_type=Agent, update=upd
 
 
 def train(run: Path, agent: Agent, envs: list, result: dict, train_step) -> dict:
-    """The updates that `result` lacks, with an evaluation and a checkpoint every --eval-every.
+    """All updates up to --total-steps, with an evaluation and a checkpoint every --eval-every.
     Raises FloatingPointError where they diverge, Timeout where another process trains the run."""
     args, history = agent.args, result["history"]
-    done = history[-1] if history else {"step": 0, "seconds": 0.0}
-    began = perf_counter() - done["seconds"]
-    first = done["step"] + 1
+    last = history[-1] if history else {"step": 0, "seconds": 0.0}
+    began = perf_counter() - last["seconds"]
+    first = last["step"] + 1
     lock = FileLock(run / "in-use.lock", timeout=0)
     # What an interrupted run logged after its checkpoint is dropped (purge_step).
     with lock, SummaryWriter(run, purge_step=first) as writer:
@@ -510,7 +513,7 @@ def train(run: Path, agent: Agent, envs: list, result: dict, train_step) -> dict
     return result
 
 
-def main(args: Args, dataset: dict | None = None, agent_type=Agent, update=update) -> dict:
+def main(args: Args, dataset=None, agent_type: type[Agent] = Agent, update: Callable = update):
     """Train on the task's data, or on `dataset`, arrays named as in D4RL. `agent_type` and `update`
     may be your own. Returns the contents of result.json. Raises as `set_up` and `train`."""
     precision = torch.get_float32_matmul_precision()
@@ -522,7 +525,7 @@ def main(args: Args, dataset: dict | None = None, agent_type=Agent, update=updat
 
 
 def command_line(agent_type=Agent, update=update, description: str = __doc__) -> None:
-    """`main` for the command line. A user's mistake ends in one line, an error in the code not."""
+    """`main` for the command line. Errors of the set-up, mostly a user's, end in one line."""
     try:
         args = tyro.cli(agent_type.args_type, description=description)
         if args.resume:  # the same command line, with the run's own arguments as defaults

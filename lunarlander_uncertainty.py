@@ -72,7 +72,8 @@ class Args:
 
 
 class StackedLinear(nn.Module):
-    """S linear maps, or 2 * S with stack (2, S): (S or *stack, B, in) -> (*stack, B, out)."""
+    """A linear map for each place of the stack, (S,) or (2, S): (S, B, in) -> (*stack, B, out); in
+    between two layers of a critic (2, S, B, in)."""
 
     def __init__(self, stack: tuple[int, ...], in_dim: int, out_dim: int):
         super().__init__()
@@ -121,18 +122,19 @@ class Critic(MLP):
 
 @torch.no_grad()
 def analytic_dropout_variance(critic: Critic, obs: Tensor, action: Tensor, rate: float) -> Tensor:
-    """Var[Q1], Var[Q2] under dropout without sampling, which is ours and not the paper's; shapes as
-    in Critic. Q is the sum of w3 * mask * relu(Z) over the second layer's units. Assumes that Z is
-    normal under the first mask, and that relu(Z) of two units covary in their linear parts alone.
-    docs/walkthrough.md derives it."""
+    """An approximation of the same without sampling (ours, not the paper's); action (S, B, A) or
+    (S, B, N, A). Q is the sum of w3 * mask * relu(Z) over the second layer's units; Z enters their
+    ReLU. Assumes that Z is normal under the first mask, and that relu(Z) of two units covary
+    in their linear parts, cdf * (Z - z), alone. docs/walkthrough.md derives it."""
     first, second, last = critic.layers
     w2 = second.weight
     w3 = last.weight.mT
     mask_variance = rate / (1 - rate)  # variance of one element of a mask (its mean is 1)
     h1 = F.relu(first(concat(obs, action)))
-    z = second(h1)  # mean of Z, and its standard deviation:
-    std = (mask_variance * (h1.square() @ w2.square())).sqrt().clamp(min=1e-12)  # no 0 / 0 below
-    ratio = (z / std).clamp(-8, 8)  # changes nothing in float32, but avoids slow denormal numbers
+    z = second(h1)  # mean of Z
+    std = (mask_variance * (h1.square() @ w2.square())).sqrt()  # standard deviation of Z
+    std = std.clamp(min=1e-12)  # no 0 / 0 below
+    ratio = (z / std).clamp(-8, 8)  # beyond, density and slope are constant in float32, but slow
     cdf = torch.special.ndtr(ratio)  # P(Z > 0), also the mean slope of relu(Z)
     pdf = torch.exp(-0.5 * ratio.square()) / (2 * torch.pi) ** 0.5
     mean_relu = z * cdf + std * pdf  # E[relu(Z)]

@@ -18,6 +18,7 @@ import copy
 import hashlib
 import json
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -38,14 +39,14 @@ from torch.nn.utils.parametrize import register_parametrization
 from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm, trange
 
-import d4rl
+import d4rl  # the folder beside this file
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 RNG = torch.cuda if DEVICE == "cuda" else torch  # whose random state a checkpoint keeps
-GPUS = range(torch.cuda.device_count())  # whose random state an evaluation leaves as it was
+GPUS = range(torch.cuda.device_count())  # whose random state is put back
 # Arguments that a resumed run may change. All others must stay.
 RESUMABLE = {"total_steps", "eval_every", "eval_episodes", "log_every", "dataset_path"}
-Probability = Annotated[float, Field(ge=0, le=1)]
+UnitInterval = Annotated[float, Field(ge=0, le=1)]
 
 
 @dataclass(config={"allow_inf_nan": False, "extra": "forbid"})
@@ -53,24 +54,26 @@ class Args:
     env_id: str = "door-human"  # D4RL task (v0 if no version is given), or door-demo, included here
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0  # random seed: a rerun repeats the numbers
     num_seeds: PositiveInt = 1  # agents trained at once, S, from the one seed (paper: 5)
-    # auto: float32 by the CPU's faster library, TF32 on a GPU; medium: bfloat16 if the CPU has AMX
+    # auto: float32, or on a GPU TF32; medium: bfloat16 on a CPU with AMX
     matmul_precision: Literal["auto", "highest", "high", "medium"] = "auto"
     cuda_graph: bool = False  # faster on a GPU: one launch an update (pip install tensordict)
     # UWAC
     beta: PositiveFloat = 1.6  # weight = beta / (Var[Q1] + Var[Q2]) (paper, 5.5, with one Var)
     # rate after each hidden layer (ml-uwac); the paper drops inputs, too, and gives no rate
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1
-    variance: Literal["mc", "analytic"] = "mc"  # Var[Q] by sampling (Algorithm 1) or in closed form
+    # Var[Q] by sampling (Algorithm 1), or by a closed form that is ours and nearly exact
+    variance: Literal["mc", "analytic"] = "mc"
     passes: Annotated[int, Field(ge=2)] = 100  # dropout passes of "mc", T (paper, Algorithm 1)
     # weight: beta / Var, beta / std, exp(-beta * Var), or 1, where Var is Var[Q1] + Var[Q2]
     weighting: Literal["variance", "std", "exp", "none"] = "variance"
-    weight_clip: PositiveFloat = 1.5  # largest weight (paper, 5.5: largest 1 / Var, before beta)
+    # largest weight, which all samples with Var < beta / 1.5 have (paper, 5.5: largest 1 / Var)
+    weight_clip: PositiveFloat = 1.5
     spectral_norm: Literal["auto", True, False] = "auto"  # in critics; auto: Adroit (paper, 5.5)
     # BEAR
     batch_size: PositiveInt = 256  # transitions per update, B (BEAR)
-    gamma: Probability = 0.99  # discount per step (BEAR)
-    tau: Probability = 0.005  # Polyak rate of the target networks (BEAR)
-    lmbda: Probability = 0.75  # target: lmbda * min(Q1, Q2) + (1 - lmbda) * max(Q1, Q2) (BEAR)
+    gamma: UnitInterval = 0.99  # discount per step (BEAR)
+    tau: UnitInterval = 0.005  # Polyak rate of the target networks (BEAR)
+    lmbda: UnitInterval = 0.75  # target: lmbda * min(Q1, Q2) + (1 - lmbda) * max(Q1, Q2) (BEAR)
     num_candidates: PositiveInt = 10  # actions a target maximizes over, N; Algorithm 1's p (BEAR)
     num_mmd_samples: PositiveInt = 10  # actions per state in the MMD, M; Algorithm 1's n (paper)
     # auto: laplacian on hopper and walker2d, else gaussian (BEAR; the paper searched)
@@ -90,26 +93,27 @@ class Args:
     log_every: PositiveInt = 1_000  # updates between printed lines, and between TensorBoard entries
     dataset_path: Path | None = None  # HDF5 in D4RL's format; then env_id may be any Gymnasium task
     run_dir: Path | None = None  # folder of a new run; default: runs/ENV__ALGORITHM__SEED__TIME
-    resume: Path | None = None  # folder of a run to continue; its arguments become the defaults
+    resume: Path | None = None  # folder of a run to continue, with its arguments as defaults
 
     def resolved(self) -> "Args":
-        """The arguments with "auto" decided, by the task ("door" of "d4rl:door-human") or CPU."""
-        task = self.env_id.split(":")[-1].split("/")[-1].split("-")[0].lower()
-        kernel, norm, precision = self.mmd_kernel, self.spectral_norm, self.matmul_precision
-        if kernel == "auto":
-            kernel = "laplacian" if task in ("hopper", "walker2d") else "gaussian"
-        if norm == "auto":
-            norm = task in ("pen", "hammer", "door", "relocate") or task.startswith("adroithand")
-        if precision == "auto":
-            # On x86 without AMX "medium" is float32, too, but by a faster library (oneDNN).
+        """The arguments with "auto" decided."""
+        args = replace(self)
+        task = d4rl.kind_of(self.env_id)
+        if args.mmd_kernel == "auto":
+            args.mmd_kernel = "laplacian" if task in ("hopper", "walker2d") else "gaussian"
+        if args.spectral_norm == "auto":
+            args.spectral_norm = task in ("pen", "hammer", "door", "relocate")
+        if args.matmul_precision == "auto":
+            # "medium" is float32 on x86 without AMX, as "high" is, but by a faster library.
             cpu = torch.cpu.get_capabilities()
-            float32 = cpu["architecture"] == "x86_64" and not cpu["amx_bf16"]
-            precision = "medium" if float32 and DEVICE == "cpu" else "high"
-        return replace(self, mmd_kernel=kernel, spectral_norm=norm, matmul_precision=precision)
+            medium_is_float32 = cpu["architecture"] == "x86_64" and not cpu["amx_bf16"]
+            args.matmul_precision = "medium" if DEVICE == "cpu" and medium_is_float32 else "high"
+        return args
 
 
 class StackedLinear(nn.Module):
-    """S linear maps, or 2 * S with stack (2, S): (S or *stack, B, in) -> (*stack, B, out)."""
+    """A linear map for each place of the stack, (S,) or (2, S): (S, B, in) -> (*stack, B, out); in
+    between two layers of a critic (2, S, B, in)."""
 
     def __init__(self, stack: tuple[int, ...], in_dim: int, out_dim: int):
         super().__init__()
@@ -138,7 +142,7 @@ class MLP(nn.Module):
     def init_weights(self, output_bound: float) -> None:
         """Initial weights of BEAR and ml-uwac."""
         for layer in self.layers[:2]:
-            bound = layer.bias.shape[-1] ** -0.5  # BEAR takes fan-out for fan-in
+            bound = layer.bias.shape[-1] ** -0.5  # fan-out, where fan-in is usual
             layer.weight.uniform_(-bound, bound)
             layer.bias.fill_(0.1)
         for parameter in self.layers[2].parameters():
@@ -164,7 +168,7 @@ class SpectralNorm(nn.Module):
         self.register_buffer("u", u.clone())  # (2, S, in, 1), first left singular vector
 
     def forward(self, weight: Tensor) -> Tensor:
-        sigma = (self.u.mT @ weight).norm(dim=-1, keepdim=True)
+        sigma = (self.u.mT @ weight).norm(dim=-1, keepdim=True)  # (2, S, 1, 1)
         return weight / sigma
 
     def power_iteration(self, weight: Tensor) -> None:
@@ -179,7 +183,7 @@ class Critic(MLP):
         super().__init__((2, S), obs_dim + action_dim, 256, 1)
         self.init_weights(output_bound=3e-3)
         self.spectral_norm = spectral_norm
-        if spectral_norm:
+        if spectral_norm:  # of all layers (ml-uwac)
             for layer in self.layers:
                 register_parametrization(layer, "weight", SpectralNorm(layer.weight))
 
@@ -274,47 +278,53 @@ def mc_dropout_variance(
     state has its own, as above). That makes it fast, too. `var` divides by T - 1; the paper by T.
     """
     first, second, last = critic.layers
-    w2 = second.weight  # (2, S, H, H)
-    h1 = F.relu(first(concat(obs, action))) / (1 - rate)  # (2, S, B, H), no unit dropped yet
-    # For each hidden layer, (T, 2, S, H): does the pass drop the unit?
-    drop1, drop2 = torch.rand(2, passes, *w2.shape[:-1], device=w2.device) < rate
-    masked_w3 = last.weight.squeeze(-1) * ~drop2 / (1 - rate)  # (T, 2, S, H)
-    if h1.is_cuda:  # all passes at once; the last bias does not vary
-        h2 = F.relu((h1 * ~drop1.unsqueeze(-2)) @ w2 + second.bias)  # (T, 2, S, B, H)
-        return (h2 @ masked_w3.unsqueeze(-1)).squeeze(-1).var(0)
-    # On a CPU it takes a fifth of the time to sum over all units once, and to subtract in each
-    # pass what the units add that it drops: a tenth of them, and the same in all states.
+    h1 = F.relu(first(concat(obs, action)))  # (2, S, B, H)
+    shape = (passes, *h1.shape[:2], h1.shape[-1])  # of a layer's masks, (T, 2, S, H)
+    mask1, mask2 = (torch.rand(2, *shape, device=h1.device) >= rate) / (1 - rate)
+    w3 = last.weight.squeeze(-1) * mask2  # (T, 2, S, H); the last bias is left out: it is constant
+    if h1.is_cuda:
+        h2 = F.relu((h1 * mask1.unsqueeze(-2)) @ second.weight + second.bias)  # (T, 2, S, B, H)
+        q = (h2 @ w3.unsqueeze(-1)).squeeze(-1)  # (T, 2, S, B)
+    else:
+        q = passes_on_a_cpu(h1 / (1 - rate), second, mask1 == 0, w3)
+    return q.var(0)
+
+
+def passes_on_a_cpu(h1: Tensor, second: StackedLinear, dropped: Tensor, w3: Tensor) -> Tensor:
+    """The same passes in a fifth of the time: the second layer's sums are made once, for all units
+    of the first, h1 (2, S, B, H). Then each pass subtracts the part of the units that it drops,
+    dropped (T, 2, S, H), which are few and the same in all states. -> Q (T, 2, S, B)."""
     precision = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("highest")  # faster for products as small as these
+    torch.set_float32_matmul_precision("highest")  # whose library is faster for so small products
+    w2 = second.weight
     sums = h1 @ w2 + second.bias  # (2, S, B, H)
-    q = torch.empty(passes, *sums.shape[:-1])  # (T, 2, S, B)
+    q = torch.empty(len(dropped), *sums.shape[:-1])
     for c, s in np.ndindex(sums.shape[:2]):  # each critic of each seed
         sums_cs, w2_cs = sums[c, s], w2[c, s]  # (B, H), (H, H)
-        units = h1[c, s].T.contiguous()  # (H, B): a row is a unit
-        for t, drop in enumerate(drop1[:, c, s]):
-            dropped = drop.nonzero().squeeze(1)
-            h1_dropped = units.index_select(0, dropped)
-            w2_dropped = w2_cs.index_select(0, dropped)
-            h2 = sums_cs.addmm(h1_dropped.T, w2_dropped, alpha=-1).relu_()  # (B, H)
-            q[t, c, s] = h2 @ masked_w3[t, c, s]
+        h1_rows = h1[c, s].T.contiguous()  # (H, B): rows are picked faster than columns
+        for t, mask in enumerate(dropped[:, c, s]):
+            units = mask.nonzero().squeeze(1)
+            part = h1_rows.index_select(0, units).T @ w2_cs.index_select(0, units)
+            q[t, c, s] = (sums_cs - part).relu_() @ w3[t, c, s]
     torch.set_float32_matmul_precision(precision)
-    return q.var(0)
+    return q
 
 
 @torch.no_grad()
 def analytic_dropout_variance(critic: Critic, obs: Tensor, action: Tensor, rate: float) -> Tensor:
-    """Var[Q1], Var[Q2] under dropout without sampling, which is ours and not the paper's; shapes as
-    in Critic. Q is the sum of w3 * mask * relu(Z) over the second layer's units. Assumes that Z is
-    normal under the first mask, and that relu(Z) of two units covary in their linear parts alone.
-    docs/walkthrough.md derives it."""
+    """An approximation of the same without sampling (ours, not the paper's); action (S, B, A) or
+    (S, B, N, A). Q is the sum of w3 * mask * relu(Z) over the second layer's units; Z enters their
+    ReLU. Assumes that Z is normal under the first mask, and that relu(Z) of two units covary
+    in their linear parts, cdf * (Z - z), alone. docs/walkthrough.md derives it."""
     first, second, last = critic.layers
     w2 = second.weight
     w3 = last.weight.mT
     mask_variance = rate / (1 - rate)  # variance of one element of a mask (its mean is 1)
     h1 = F.relu(first(concat(obs, action)))
-    z = second(h1)  # mean of Z, and its standard deviation:
-    std = (mask_variance * (h1.square() @ w2.square())).sqrt().clamp(min=1e-12)  # no 0 / 0 below
-    ratio = (z / std).clamp(-8, 8)  # changes nothing in float32, but avoids slow denormal numbers
+    z = second(h1)  # mean of Z
+    std = (mask_variance * (h1.square() @ w2.square())).sqrt()  # standard deviation of Z
+    std = std.clamp(min=1e-12)  # no 0 / 0 below
+    ratio = (z / std).clamp(-8, 8)  # beyond, density and slope are constant in float32, but slow
     cdf = torch.special.ndtr(ratio)  # P(Z > 0), also the mean slope of relu(Z)
     pdf = torch.exp(-0.5 * ratio.square()) / (2 * torch.pi) ** 0.5
     mean_relu = z * cdf + std * pdf  # E[relu(Z)]
@@ -328,7 +338,7 @@ def analytic_dropout_variance(critic: Critic, obs: Tensor, action: Tensor, rate:
 
 
 def uncertainty_weight(variance: Tensor, args: Args) -> Tensor:
-    """Weight of each sample in a loss, (S, B) -> (S, B) (paper, equations 4 and 5)."""
+    """Weight of each sample in a loss (paper, equations 4 and 5), of Var[Q1] + Var[Q2] (S, B)."""
     if args.weighting == "none":
         return torch.ones_like(variance)
     if args.weighting == "variance":
@@ -363,8 +373,8 @@ class Agent(nn.Module):
         self.target_critic = copy.deepcopy(self.critic)
         self.vae = BehaviorVAE(args.num_seeds, obs_dim, action_dim)
         self.log_alpha = nn.Parameter(torch.zeros(args.num_seeds))
-        # Adam, as in ml-uwac; the paper says SGD. Its steps do not depend on a loss's scale: in the
-        # critics' loss a factor that all weights share, as beta may be, does nothing.
+        # Adam, as in ml-uwac; the paper says SGD. Adam ignores a loss's scale: in the critics' loss
+        # beta matters only through weight_clip, and the mean weight not at all.
         adam = partial(torch.optim.Adam, fused=True, capturable=args.cuda_graph)
         self.optimizers = {
             "actor": adam(self.actor.parameters(), args.actor_lr),
@@ -436,7 +446,7 @@ def update(agent: Agent, data: list[Tensor], step: int | Tensor) -> dict[str, Te
         # Line 6: the best by soft clipped double-Q, without dropout (ml-uwac: mean of T passes).
         q1, q2 = agent.target_critic(next_obs, candidates)  # (S, B, N) each
         mixture = args.lmbda * torch.minimum(q1, q2) + (1 - args.lmbda) * torch.maximum(q1, q2)
-        y, best = mixture.max(-1)  # (S, B)
+        y, best = mixture.max(-1)  # (S, B); y is the paper's, without the reward
         target_q = reward + args.gamma * (1 - done) * y
         # Line 7: Var[Q1] + Var[Q2] at the best action stands for Var[y] (ml-uwac: the maximum over
         # the candidates). A terminal step is weighted, too, though its target is the reward alone.
@@ -447,8 +457,8 @@ def update(agent: Agent, data: list[Tensor], step: int | Tensor) -> dict[str, Te
     critic_loss = (weight * (q - target_q).square()).sum(0).mean(-1)
     agent.minimize(critic_loss, "critic")
 
-    # Line 10: actions before the tanh. Paper: the target actor's at s', and the data's, of which
-    # there is one a state. Here (ml-uwac): the actor's and the VAE's at s.
+    # Line 10: M actions of the actor and M of the VAE at s, before the tanh (ml-uwac). The paper
+    # takes the target actor's at s', and the data's, which have one action for each state.
     actor_samples = agent.actor.sample(obs, args.num_mmd_samples)  # (S, B, M, A)
     with torch.no_grad():
         vae_samples = agent.vae.sample(obs, args.num_mmd_samples)  # (S, B, M, A)
@@ -490,8 +500,8 @@ def update(agent: Agent, data: list[Tensor], step: int | Tensor) -> dict[str, Te
 
 
 def evaluate(agent: Agent, envs: list, entropy: list[int], num: int) -> np.ndarray:
-    """Returns, (S, episodes), of one episode in each of `d4rl.make`'s environments, the first of
-    which are the first seed's. The best of `num` samples is played."""
+    """Play an episode in each of `d4rl.make`'s environments, the first of which are the first
+    seed's, by the best of `num` samples. -> sums of rewards (S, episodes)."""
     S = agent.args.num_seeds
     seed = np.random.SeedSequence(entropy).generate_state(1).item()
 
@@ -528,7 +538,7 @@ def load_checkpoint(run: str | Path, agent_type: type[Agent] = Agent) -> tuple[A
         if saved["algorithm"] != agent_type.algorithm:
             raise ValueError("it is a run of {algorithm}: use {algorithm}.py".format(**saved))
         args = agent_type.args_type(**saved["args"])
-        if to_jsonable_python(args) != saved["args"]:  # one that it lacks got its default
+        if to_jsonable_python(args) != saved["args"]:  # a missing argument got its default
             raise ValueError("its arguments are another version's")
         agent = agent_type(args, *saved["dims"]).to(DEVICE)
         agent.load_state_dict(saved["agent"])
@@ -560,7 +570,7 @@ def resume(args: Args, result: dict, agent_type: type[Agent]) -> Agent:
         print("warning: the script has changed; result.json has the SHA-256 of all that trained")
         scripts.append(result["scripts"][0])
     result |= {"scripts": scripts, "history": saved["history"]}
-    RNG.set_rng_state(saved["rng"])
+    RNG.set_rng_state(saved["rng"])  # the next random number is the first update's
     agent.args = args  # with the new --total-steps
     return agent
 
@@ -586,9 +596,10 @@ def set_up(args: Args, dataset: dict | None = None, agent_type=Agent, update=upd
     if dataset is not None and args.dataset_path:
         raise ValueError(f"--dataset-path {args.dataset_path}: there are arrays already")
     args = args.resolved()
-    if dataset is None:
-        dataset = (args.dataset_path or d4rl.download(args.env_id)).expanduser().absolute()
-        args = replace(args, dataset_path=dataset)  # for --resume, from any folder
+    source = dataset
+    if source is None:
+        source = (args.dataset_path or d4rl.download(args.env_id)).expanduser().absolute()
+        args = replace(args, dataset_path=source)  # for --resume, from any folder
     torch.set_float32_matmul_precision(args.matmul_precision)
     torch.manual_seed(args.seed)
 
@@ -596,7 +607,7 @@ def set_up(args: Args, dataset: dict | None = None, agent_type=Agent, update=upd
     result = {
         "algorithm": agent_type.algorithm,
         "args": to_jsonable_python(replace(args, run_dir=None, resume=None)),
-        "data": d4rl.describe(dataset),
+        "data": d4rl.describe(source),
         "scripts": [checksums(agent_type, update)],
         "torch": str(torch.__version__),
         "device": DEVICE,
@@ -608,7 +619,7 @@ def set_up(args: Args, dataset: dict | None = None, agent_type=Agent, update=upd
         agent = resume(args, result, agent_type)
     else:
         agent = agent_type(args, *dims).to(DEVICE)
-    transitions = d4rl.qlearning_dataset(envs[0], dataset)
+    transitions = d4rl.qlearning_dataset(envs[0], source)
     names = ("observations", "actions", "rewards", "next_observations", "terminals")
     data = [torch.as_tensor(transitions[name], device=DEVICE) for name in names]
     result["transitions"] = len(data[0])
@@ -626,12 +637,12 @@ def set_up(args: Args, dataset: dict | None = None, agent_type=Agent, update=upd
 
 
 def train(run: Path, agent: Agent, envs: list, result: dict, train_step) -> dict:
-    """The updates that `result` lacks, with an evaluation and a checkpoint every --eval-every.
+    """All updates up to --total-steps, with an evaluation and a checkpoint every --eval-every.
     Raises FloatingPointError where they diverge, Timeout where another process trains the run."""
     args, history = agent.args, result["history"]
-    done = history[-1] if history else {"step": 0, "seconds": 0.0}
-    began = perf_counter() - done["seconds"]
-    first = done["step"] + 1
+    last = history[-1] if history else {"step": 0, "seconds": 0.0}
+    began = perf_counter() - last["seconds"]
+    first = last["step"] + 1
     lock = FileLock(run / "in-use.lock", timeout=0)
     # What an interrupted run logged after its checkpoint is dropped (purge_step).
     with lock, SummaryWriter(run, purge_step=first) as writer:
@@ -665,7 +676,7 @@ def train(run: Path, agent: Agent, envs: list, result: dict, train_step) -> dict
     return result
 
 
-def main(args: Args, dataset: dict | None = None, agent_type=Agent, update=update) -> dict:
+def main(args: Args, dataset=None, agent_type: type[Agent] = Agent, update: Callable = update):
     """Train on the task's data, or on `dataset`, arrays named as in D4RL. `agent_type` and `update`
     may be your own. Returns the contents of result.json. Raises as `set_up` and `train`."""
     precision = torch.get_float32_matmul_precision()
@@ -677,7 +688,7 @@ def main(args: Args, dataset: dict | None = None, agent_type=Agent, update=updat
 
 
 def command_line(agent_type=Agent, update=update, description: str = __doc__) -> None:
-    """`main` for the command line. A user's mistake ends in one line, an error in the code not."""
+    """`main` for the command line. Errors of the set-up, mostly a user's, end in one line."""
     try:
         args = tyro.cli(agent_type.args_type, description=description)
         if args.resume:  # the same command line, with the run's own arguments as defaults

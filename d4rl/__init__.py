@@ -80,7 +80,7 @@ def task_of(env_id: str) -> str:
 
 def kind_of(env_id: str) -> str:
     """What all versions and data sets share: "door" of door-human-v0 and of AdroitHandDoor-v1."""
-    name = re.sub(r"^.*:|-v\d+$", "", env_id)
+    name = re.sub(r"^.*[:/]|-v\d+$", "", env_id)
     task = name.lower().removeprefix("adroithand").split("-")[0]
     return task if task in TASKS else name
 
