@@ -40,7 +40,7 @@ import d4rl  # the folder beside this file
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 RNG = torch.cuda if DEVICE == "cuda" else torch  # whose random state a checkpoint keeps
-GPUS = range(torch.cuda.device_count())  # whose random state is put back
+GPUS = range(torch.cuda.device_count())  # whose random states `main` and `evaluate` put back
 # Arguments that a resumed run may change. All others must stay.
 RESUMABLE = {"total_steps", "eval_every", "eval_episodes", "log_every", "dataset_path"}
 UnitInterval = Annotated[float, Field(ge=0, le=1)]

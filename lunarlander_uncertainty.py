@@ -122,28 +122,27 @@ class Critic(MLP):
 
 @torch.no_grad()
 def analytic_dropout_variance(critic: Critic, obs: Tensor, action: Tensor, rate: float) -> Tensor:
-    """An approximation of the same without sampling (ours, not the paper's); action (S, B, A) or
-    (S, B, N, A). Q is the sum of w3 * mask * relu(Z) over the second layer's units; Z enters their
-    ReLU. Assumes that Z is normal under the first mask, and that relu(Z) of two units covary
-    in their linear parts, cdf * (Z - z), alone. docs/walkthrough.md derives it."""
+    """Var[Q1], Var[Q2] approximated without sampling (ours, not the paper's); shapes as in Critic.
+    Q is the sum of w3 * mask * relu(Z) over the second layer's units; Z, which enters their ReLU,
+    varies by the first mask. Assumes that Z is normal, and that two units' relu(Z) covary as their
+    linear parts do. Var[Q] is then what units share plus what each has alone (walkthrough.md)."""
     first, second, last = critic.layers
     w2 = second.weight
     w3 = last.weight.mT
     mask_variance = rate / (1 - rate)  # variance of one element of a mask (its mean is 1)
     h1 = F.relu(first(concat(obs, action)))
-    z = second(h1)  # mean of Z
-    std = (mask_variance * (h1.square() @ w2.square())).sqrt()  # standard deviation of Z
-    std = std.clamp(min=1e-12)  # no 0 / 0 below
-    ratio = (z / std).clamp(-8, 8)  # beyond, density and slope are constant in float32, but slow
+    mean = second(h1)  # of Z
+    std = (mask_variance * (h1.square() @ w2.square())).sqrt().clamp(min=1e-12)  # of Z; not 0
+    ratio = (mean / std).clamp(-8, 8)  # no noticeable change, but denormal numbers are slow
     cdf = torch.special.ndtr(ratio)  # P(Z > 0), also the mean slope of relu(Z)
     pdf = torch.exp(-0.5 * ratio.square()) / (2 * torch.pi) ** 0.5
-    mean_relu = z * cdf + std * pdf  # E[relu(Z)]
-    mean_square = z * mean_relu + std.square() * cdf  # E[relu(Z)^2]
-    # First mask, linear part: a first-layer unit moves all second-layer units together.
+    mean_relu = mean * cdf + std * pdf  # E[relu(Z)]
+    mean_square = mean * mean_relu + std.square() * cdf  # E[relu(Z)^2]
+    # Linear parts, cdf * (Z - mean): a first-layer unit moves those of all second-layer units.
     shared = mask_variance * (h1 * ((w3 * cdf) @ w2.mT)).square().sum(-1)
     # Var[mask * relu(Z)] of each unit alone, less its linear part, which `shared` has already.
-    unit = (1 + mask_variance) * mean_square - mean_relu.square() - (cdf * std).square()
-    variance = (shared + (w3.square() * unit).sum(-1)).clamp(min=0)
+    alone = (1 + mask_variance) * mean_square - mean_relu.square() - (cdf * std).square()
+    variance = (shared + (w3.square() * alone).sum(-1)).clamp(min=0)
     return variance.view(2, *action.shape[:-1])
 
 

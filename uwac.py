@@ -43,7 +43,7 @@ import d4rl  # the folder beside this file
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 RNG = torch.cuda if DEVICE == "cuda" else torch  # whose random state a checkpoint keeps
-GPUS = range(torch.cuda.device_count())  # whose random state is put back
+GPUS = range(torch.cuda.device_count())  # whose random states `main` and `evaluate` put back
 # Arguments that a resumed run may change. All others must stay.
 RESUMABLE = {"total_steps", "eval_every", "eval_episodes", "log_every", "dataset_path"}
 UnitInterval = Annotated[float, Field(ge=0, le=1)]
@@ -61,13 +61,12 @@ class Args:
     beta: PositiveFloat = 1.6  # weight = beta / (Var[Q1] + Var[Q2]) (paper, 5.5, with one Var)
     # rate after each hidden layer (ml-uwac); the paper drops inputs, too, and gives no rate
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1
-    # Var[Q] by sampling (Algorithm 1), or by a closed form that is ours and nearly exact
+    # Var[Q] by sampling (Algorithm 1), or approximated in closed form (ours; also without weights)
     variance: Literal["mc", "analytic"] = "mc"
     passes: Annotated[int, Field(ge=2)] = 100  # dropout passes of "mc", T (paper, Algorithm 1)
     # weight: beta / Var, beta / std, exp(-beta * Var), or 1, where Var is Var[Q1] + Var[Q2]
     weighting: Literal["variance", "std", "exp", "none"] = "variance"
-    # largest weight, which all samples with Var < beta / 1.5 have (paper, 5.5: largest 1 / Var)
-    weight_clip: PositiveFloat = 1.5
+    weight_clip: PositiveFloat = 1.5  # largest weight (paper, 5.5: largest 1 / Var, before beta)
     spectral_norm: Literal["auto", True, False] = "auto"  # in critics; auto: Adroit (paper, 5.5)
     # BEAR
     batch_size: PositiveInt = 256  # transitions per update, B (BEAR)
@@ -274,34 +273,34 @@ def mc_dropout_variance(
 
         torch.stack([critic(obs, action, rate) for _ in range(passes)]).var(0)
 
-    except that all states share the masks of a pass, so that it samples one network (ml-uwac: each
-    state has its own, as above). That makes it fast, too. `var` divides by T - 1; the paper by T.
+    except that all states share the masks of a pass, so that it samples one network; in ml-uwac,
+    as in this line, each state has its own. `var` divides by T - 1 (ml-uwac), and the paper by T.
     """
     first, second, last = critic.layers
     h1 = F.relu(first(concat(obs, action)))  # (2, S, B, H)
-    shape = (passes, *h1.shape[:2], h1.shape[-1])  # of a layer's masks, (T, 2, S, H)
+    shape = (passes, *h1.shape[:2], h1.shape[-1])  # of the masks of a hidden layer, (T, 2, S, H)
     mask1, mask2 = (torch.rand(2, *shape, device=h1.device) >= rate) / (1 - rate)
     w3 = last.weight.squeeze(-1) * mask2  # (T, 2, S, H); the last bias is left out: it is constant
     if h1.is_cuda:
         h2 = F.relu((h1 * mask1.unsqueeze(-2)) @ second.weight + second.bias)  # (T, 2, S, B, H)
         q = (h2 @ w3.unsqueeze(-1)).squeeze(-1)  # (T, 2, S, B)
     else:
-        q = passes_on_a_cpu(h1 / (1 - rate), second, mask1 == 0, w3)
+        q = cpu_passes(h1 / (1 - rate), second, mask1 == 0, w3)
     return q.var(0)
 
 
-def passes_on_a_cpu(h1: Tensor, second: StackedLinear, dropped: Tensor, w3: Tensor) -> Tensor:
-    """The same passes in a fifth of the time: the second layer's sums are made once, for all units
-    of the first, h1 (2, S, B, H). Then each pass subtracts the part of the units that it drops,
-    dropped (T, 2, S, H), which are few and the same in all states. -> Q (T, 2, S, B)."""
+def cpu_passes(scaled_h1: Tensor, second: StackedLinear, dropped: Tensor, w3: Tensor) -> Tensor:
+    """The same passes in a fifth of the time: the sums over all units, scaled_h1 (2, S, B, H), are
+    made once. Then each pass subtracts the part of the units that it drops, dropped (T, 2, S, H):
+    these are few at the usual rate, and the same in all states. -> Q (T, 2, S, B)."""
     precision = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("highest")  # whose library is faster for so small products
+    torch.set_float32_matmul_precision("highest")  # the faster library for small products
     w2 = second.weight
-    sums = h1 @ w2 + second.bias  # (2, S, B, H)
+    sums = scaled_h1 @ w2 + second.bias  # (2, S, B, H)
     q = torch.empty(len(dropped), *sums.shape[:-1])
     for c, s in np.ndindex(sums.shape[:2]):  # each critic of each seed
         sums_cs, w2_cs = sums[c, s], w2[c, s]  # (B, H), (H, H)
-        h1_rows = h1[c, s].T.contiguous()  # (H, B): rows are picked faster than columns
+        h1_rows = scaled_h1[c, s].T.contiguous()  # (H, B): rows are picked faster than columns
         for t, mask in enumerate(dropped[:, c, s]):
             units = mask.nonzero().squeeze(1)
             part = h1_rows.index_select(0, units).T @ w2_cs.index_select(0, units)
@@ -312,28 +311,27 @@ def passes_on_a_cpu(h1: Tensor, second: StackedLinear, dropped: Tensor, w3: Tens
 
 @torch.no_grad()
 def analytic_dropout_variance(critic: Critic, obs: Tensor, action: Tensor, rate: float) -> Tensor:
-    """An approximation of the same without sampling (ours, not the paper's); action (S, B, A) or
-    (S, B, N, A). Q is the sum of w3 * mask * relu(Z) over the second layer's units; Z enters their
-    ReLU. Assumes that Z is normal under the first mask, and that relu(Z) of two units covary
-    in their linear parts, cdf * (Z - z), alone. docs/walkthrough.md derives it."""
+    """Var[Q1], Var[Q2] approximated without sampling (ours, not the paper's); shapes as in Critic.
+    Q is the sum of w3 * mask * relu(Z) over the second layer's units; Z, which enters their ReLU,
+    varies by the first mask. Assumes that Z is normal, and that two units' relu(Z) covary as their
+    linear parts do. Var[Q] is then what units share plus what each has alone (walkthrough.md)."""
     first, second, last = critic.layers
     w2 = second.weight
     w3 = last.weight.mT
     mask_variance = rate / (1 - rate)  # variance of one element of a mask (its mean is 1)
     h1 = F.relu(first(concat(obs, action)))
-    z = second(h1)  # mean of Z
-    std = (mask_variance * (h1.square() @ w2.square())).sqrt()  # standard deviation of Z
-    std = std.clamp(min=1e-12)  # no 0 / 0 below
-    ratio = (z / std).clamp(-8, 8)  # beyond, density and slope are constant in float32, but slow
+    mean = second(h1)  # of Z
+    std = (mask_variance * (h1.square() @ w2.square())).sqrt().clamp(min=1e-12)  # of Z; not 0
+    ratio = (mean / std).clamp(-8, 8)  # no noticeable change, but denormal numbers are slow
     cdf = torch.special.ndtr(ratio)  # P(Z > 0), also the mean slope of relu(Z)
     pdf = torch.exp(-0.5 * ratio.square()) / (2 * torch.pi) ** 0.5
-    mean_relu = z * cdf + std * pdf  # E[relu(Z)]
-    mean_square = z * mean_relu + std.square() * cdf  # E[relu(Z)^2]
-    # First mask, linear part: a first-layer unit moves all second-layer units together.
+    mean_relu = mean * cdf + std * pdf  # E[relu(Z)]
+    mean_square = mean * mean_relu + std.square() * cdf  # E[relu(Z)^2]
+    # Linear parts, cdf * (Z - mean): a first-layer unit moves those of all second-layer units.
     shared = mask_variance * (h1 * ((w3 * cdf) @ w2.mT)).square().sum(-1)
     # Var[mask * relu(Z)] of each unit alone, less its linear part, which `shared` has already.
-    unit = (1 + mask_variance) * mean_square - mean_relu.square() - (cdf * std).square()
-    variance = (shared + (w3.square() * unit).sum(-1)).clamp(min=0)
+    alone = (1 + mask_variance) * mean_square - mean_relu.square() - (cdf * std).square()
+    variance = (shared + (w3.square() * alone).sum(-1)).clamp(min=0)
     return variance.view(2, *action.shape[:-1])
 
 
@@ -373,8 +371,8 @@ class Agent(nn.Module):
         self.target_critic = copy.deepcopy(self.critic)
         self.vae = BehaviorVAE(args.num_seeds, obs_dim, action_dim)
         self.log_alpha = nn.Parameter(torch.zeros(args.num_seeds))
-        # Adam, as in ml-uwac; the paper says SGD. Adam ignores a loss's scale: in the critics' loss
-        # beta matters only through weight_clip, and the mean weight not at all.
+        # Adam, as in ml-uwac; the paper says SGD. Adam ignores a loss's scale: with all weights of
+        # the critics' loss multiplied by a constant, the critics learn the same.
         adam = partial(torch.optim.Adam, fused=True, capturable=args.cuda_graph)
         self.optimizers = {
             "actor": adam(self.actor.parameters(), args.actor_lr),
