@@ -50,6 +50,7 @@ def test_the_table_of_tasks():
                 with pytest.raises(ValueError, match=f"^{own}: "):
                     function(own)
     assert d4rl.normalized_score("Pendulum-v1", -7.0) == -7
+    assert d4rl.full_id("d4rl:Pendulum-v1") == "d4rl:Pendulum-v1"
     for task in d4rl.TASKS:
         assert d4rl.full_id(f"d4rl:{task}") == f"{task}-v0"
         assert d4rl.task_of(task) == task

@@ -228,6 +228,9 @@ def test_d4rls_demonstrations_may_be_out_of_bounds():
     data = steps(9) | {"observations": np.zeros((9, 11)), "actions": np.full((9, 3), 1.5)}
     ours = d4rl.qlearning_dataset(gym.make("hopper-v0"), data)
     assert (ours["actions"] == 1.5).all()
+    with pytest.warns(UserWarning, match="^dataset: 9 actions are out of bounds and were clipped"):
+        ours = d4rl.qlearning_dataset(d4rl.make("hopper"), data)
+    assert (ours["actions"] == 1).all()
 
 
 def test_files(tmp_path, monkeypatch):
