@@ -21,7 +21,7 @@ import copy
 import io
 import json
 import sys
-from contextlib import closing, nullcontext
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -30,7 +30,6 @@ from pathlib import Path
 from time import perf_counter
 from typing import Annotated, Literal
 
-import gymnasium as gym
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -475,20 +474,25 @@ def update(agent: Agent, data: list[Tensor], step: int | Tensor) -> dict[str, Te
     }
 
 
-def evaluate(agent: Agent, envs: gym.vector.VectorEnv, entropy: list[int], num: int) -> np.ndarray:
-    """One episode per environment, playing the best of `num` samples: returns, (S, episodes)."""
+def evaluate(
+    agent: Agent, envs: list[d4rl.UnitActions], entropy: list[int], num: int
+) -> np.ndarray:
+    """One episode per environment, S * episodes of them, agent after agent, playing the best of
+    `num` samples: returns, (S, episodes)."""
     seed = np.random.SeedSequence(entropy).generate_state(1).item()
     S = agent.args.num_seeds
-    returns = np.zeros(envs.num_envs)
-    running = np.ones(envs.num_envs, bool)
+    returns = np.zeros(len(envs))
+    running = [*range(len(envs))]
     with torch.random.fork_rng(GPUS):  # evaluations must not change training
         torch.manual_seed(seed)
-        obs, _ = envs.reset(seed=seed % 2**30)  # environment i gets seed + i, in a C int
-        while running.any():
-            action = agent.act(obs.reshape(S, -1, obs.shape[-1]), num)
-            obs, reward, terminated, truncated, _ = envs.step(action.reshape(len(obs), -1))
-            returns += reward * running  # finished environments are already in another episode
-            running &= ~(terminated | truncated)
+        obs = np.stack([env.reset(seed=seed % 2**30 + i)[0] for i, env in enumerate(envs)])
+        while running:
+            actions = agent.act(obs.reshape(S, -1, obs.shape[-1]), num).reshape(len(envs), -1)
+            for i in [*running]:
+                obs[i], reward, terminated, truncated, _ = envs[i].step(actions[i])
+                returns[i] += reward
+                if terminated or truncated:
+                    running.remove(i)
     return returns.reshape(S, -1)
 
 
@@ -574,13 +578,13 @@ def main(args: Args, dataset: dict | None = None, agent_type=Agent, update=updat
     lock = FileLock(run / "in-use.lock", timeout=0)  # no two processes train one run
     with (
         lock if run.exists() else nullcontext(),  # an old run is locked before it is read
-        closing(gym.vector.SyncVectorEnv([lambda: d4rl.make(args.env_id)] * num_envs)) as envs,
     ):
+        envs = [d4rl.make(args.env_id) for _ in range(num_envs)]
         agent, saved = load_checkpoint(args.resume, agent_type) if args.resume else (None, None)
         if dataset is None:
             file = saved["data"]["path"] if saved else None
             dataset = args.dataset_path or file or d4rl.download(args.env_id)
-        transitions = d4rl.qlearning_dataset(envs.envs[0], dataset)
+        transitions = d4rl.qlearning_dataset(envs[0], dataset)
         # In this order: obs, action, reward, next_obs, done.
         data = [torch.as_tensor(array, device=DEVICE) for array in transitions.values()]
         result = {
@@ -597,7 +601,7 @@ def main(args: Args, dataset: dict | None = None, agent_type=Agent, update=updat
             resume(saved, result)
             agent.args = args  # with the new --total-steps
         else:
-            dims = (*envs.single_observation_space.shape, *envs.single_action_space.shape)
+            dims = (*envs[0].observation_space.shape, *envs[0].action_space.shape)
             agent = agent_type(args, *dims).to(DEVICE)
         run.mkdir(parents=True, exist_ok=lock.is_locked)  # fails if another made it meanwhile
         with lock:  # a new run: now that it has a folder
