@@ -74,7 +74,7 @@ def test_data_that_moved(points, refused):
     uwac.main(short(uwac, variance="analytic"))
     Path("points.hdf5").rename("moved.hdf5")
     line = refused("run", diagnose)
-    where = "run: learned from points.hdf5, which is no file here: give --dataset-path"
+    where = f"run: learned from {Path('points.hdf5').absolute()}, which is no file here: give --dataset-path"
     assert line == f"error: {where}"
     of_run = diagnose.data_of(Path("run"), uwac.load_checkpoint("run")[1], Path("moved.hdf5"))
     kept = np.arange(50) % 5 != 4  # time ends an episode after five steps
