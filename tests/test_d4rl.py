@@ -241,8 +241,8 @@ class HalfActions(old_gym.ActionWrapper):
 
 def test_old_gym_has_the_calls_of_an_offline_program():
     """As CORL's programs make them, through wrappers, which pass on no methods of Python's own."""
-    plain = gym.make("door-demo-v0")
-    env = HalfActions(old_gym.Wrapper(old_gym.make("door-demo-v0")))
+    plain = gym.make("door-demo-v0", max_episode_steps=30)
+    env = HalfActions(old_gym.Wrapper(old_gym.make("door-demo-v0", max_episode_steps=30)))
     env = old_gym.wrappers.TransformObservation(env, np.negative)
     env = old_gym.wrappers.TransformReward(env, np.square)
     assert env.door_body_id == plain.unwrapped.door_body_id

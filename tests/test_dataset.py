@@ -70,7 +70,7 @@ def rows_of_the_original(data, step_limit):
 def test_a_file_of_d4rls_gives_what_the_original_makes_of_it(with_timeouts, tmp_path, monkeypatch):
     """Also where the file's arrays are given, which remember it, as their copies do."""
     rng = np.random.default_rng(0)
-    for _ in range(50):
+    for _ in range(30):
         n, step_limit = int(rng.integers(10, 60)), int(rng.integers(2, 9))
         terminals, timeouts = (np.flatnonzero(rng.random(n) < 0.15) for _ in range(2))
         data = steps(n, terminals, timeouts if with_timeouts else None)
