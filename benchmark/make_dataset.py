@@ -14,30 +14,33 @@ replay it exactly. door-v0_demos.pickle is the DAPG release's (dapg/demonstratio
 repository, hand_dapg), of which only arrays are unpickled.
 """
 
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # what `python FILE` leaves out
+
 import functools
 import io
 import os
 import shlex
-import sys
 import tempfile
 from dataclasses import replace
 from importlib.metadata import version
-from pathlib import Path
 from typing import Literal
 
 import h5py
 import numpy as np
 import torch
 import tyro
-from lib.actors import load_player, sample
-from lib.demonstrations import behavior_cloning, read_steps, replay
-from lib.episodes import join, returns_of, roll_out, to_arrays
-from lib.files import errors_in_one_line, write
-from lib.sac import train
 from pydantic import NonNegativeInt, PositiveInt
 from pydantic.dataclasses import dataclass
 
 import d4rl
+from benchmark.lib.actors import load_player, sample
+from benchmark.lib.demonstrations import behavior_cloning, read_steps, replay
+from benchmark.lib.episodes import join, returns_of, roll_out, to_arrays
+from benchmark.lib.files import errors_in_one_line, write
+from benchmark.lib.sac import train
 
 
 @dataclass

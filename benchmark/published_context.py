@@ -7,15 +7,20 @@ Data are D4RL's own v0 files. From paper/: Table 1; logs of the official BEAR, t
 draws.
 """
 
-from dataclasses import dataclass
+import sys
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # what `python FILE` leaves out
+
+from dataclasses import dataclass
 
 import pandas as pd
 import tyro
-from lib.figures import new_figure, save
-from lib.files import errors_in_one_line, new_files
-from lib.methods import METHODS
-from lib.published import PAPER
+
+from benchmark.lib.figures import new_figure, save
+from benchmark.lib.files import errors_in_one_line, new_files
+from benchmark.lib.methods import METHODS
+from benchmark.lib.published import PAPER
 
 
 @dataclass

@@ -9,18 +9,23 @@ has the last scores of runs that end with alpha below its limit. results/FOLDER-
 what diagnose.py found of results/FOLDER/NAME.json after STEP updates, under NAME-STEP.
 """
 
-from dataclasses import dataclass
+import sys
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # what `python FILE` leaves out
+
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 import seaborn as sns
 import tyro
-from lib.figures import label_lines, mark, new_figure, save
-from lib.files import errors_in_one_line, new_files, read_json
-from lib.runs import evaluations, read_all
 from matplotlib.axes import Axes
 from matplotlib.ticker import EngFormatter
+
+from benchmark.lib.figures import label_lines, mark, new_figure, save
+from benchmark.lib.files import errors_in_one_line, new_files, read_json
+from benchmark.lib.runs import evaluations, read_all
 
 HERE = Path(__file__).parent
 LIMIT = float(np.exp(10))  # of alpha

@@ -10,18 +10,22 @@ longest is shown. Policies that evaluate.py played (evaluation.json) have a tabl
 A figure's axis is logarithmic where a metric of no score grows tenfold.
 """
 
-import re
 import sys
-from dataclasses import dataclass
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # what `python FILE` leaves out
+
+import re
+from dataclasses import dataclass
 
 import pandas as pd
 import tyro
-from evaluate import POLICIES
-from lib.curves import draw_curves, draw_policies
-from lib.files import errors_in_one_line, new_files
-from lib.runs import FIGURE, METHOD, SETTING, evaluations, played, read_all
-from lib.tables import (
+
+from benchmark.lib.curves import draw_curves, draw_policies
+from benchmark.lib.files import errors_in_one_line, new_files
+from benchmark.lib.policies import POLICIES
+from benchmark.lib.runs import FIGURE, METHOD, SETTING, evaluations, played, read_all
+from benchmark.lib.tables import (
     CAPTIONS,
     aggregate_table,
     beside_table,

@@ -13,6 +13,12 @@ log in --folder/logs. The same command makes no run again whose file is there, a
 that was killed.
 """
 
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))  # which `python benchmark/run.py` leaves out
+
 import dataclasses
 import fcntl
 import functools
@@ -22,26 +28,22 @@ import re
 import shlex
 import signal
 import subprocess
-import sys
 import tempfile
 from argparse import ArgumentTypeError
-from pathlib import Path
 from statistics import mean
 from typing import Literal, NamedTuple
 
 import ray
 import tyro
-from evaluate import POLICIES, SCRIPTS
-from lib.arguments import OneOrMore
-from lib.files import commit, errors_in_one_line, hardware, read_json, write_json
-from lib.methods import METHODS
-from lib.runs import max_reward
 from pydantic import NonNegativeFloat, PositiveInt
 from pydantic.dataclasses import dataclass
 
 import d4rl
-
-ROOT = Path(__file__).resolve().parents[1]
+from benchmark.lib.arguments import OneOrMore
+from benchmark.lib.files import commit, errors_in_one_line, hardware, read_json, write_json
+from benchmark.lib.methods import METHODS, script_of
+from benchmark.lib.policies import POLICIES
+from benchmark.lib.runs import max_reward
 
 
 @dataclass
@@ -60,7 +62,7 @@ class Args:
 
 class Run(NamedTuple):
     method: str
-    words: list[str]  # the script with its arguments but --run-dir
+    words: list[str]  # the module with its arguments but --run-dir
     total_steps: int  # updates
     warmup_steps: int
     spectral_norm: bool
@@ -77,11 +79,6 @@ def split(words: list[str]) -> list[list[str]]:
         else:
             raise ArgumentTypeError(f"{word}: not an option")
     return options
-
-
-def script_of(command: str):
-    """The module that a command runs."""
-    return SCRIPTS[Path(command.split()[0]).stem]
 
 
 def has(method: str, option: str) -> bool:
@@ -170,7 +167,7 @@ def training(step: int, run_dir: Path, words: list[str]) -> list[str]:
     start = [*words[1:], "--run-dir", str(run_dir)]
     if (run_dir / "checkpoint.pt").exists():
         start = ["--resume", str(run_dir)]
-    return [sys.executable, str(ROOT / words[0]), *start, "--total-steps", str(step)]
+    return [sys.executable, "-m", words[0], *start, "--total-steps", str(step)]
 
 
 def policies_played(step: int, run_dir: Path) -> int:
@@ -181,7 +178,9 @@ def policies_played(step: int, run_dir: Path) -> int:
 def train(name: str, run: Run, args: Args) -> dict:
     """One run, from its checkpoint if there is one; returns its result. Raises RuntimeError where a
     signal killed it, and ValueError where trying again is in vain."""
-    environment = os.environ | {"OMP_NUM_THREADS": str(args.cpus)}
+    places = [str(ROOT), os.environ.get("PYTHONPATH")]  # of modules, whatever the current folder
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, places))}
+    environment |= {"PYTHONSAFEPATH": "1", "OMP_NUM_THREADS": str(args.cpus)}
     if args.gpus == 0:
         environment["CUDA_VISIBLE_DEVICES"] = ""
     run_dir = args.folder / "work" / name
@@ -190,7 +189,7 @@ def train(name: str, run: Run, args: Args) -> dict:
     ends = [total_steps]
     if args.legs:
         ends = [*range(args.legs, total_steps, args.legs), total_steps]
-    evaluate = [sys.executable, str(ROOT / "benchmark" / "evaluate.py"), str(run_dir)]
+    evaluate = [sys.executable, "-m", "benchmark.measure.evaluate", str(run_dir)]
     evaluate += ["--episodes", str(args.leg_episodes), "--policies", *POLICIES]
     code = 0
     with open(log_file, "a") as log:
@@ -227,7 +226,7 @@ def keep(name: str, result: dict, args: Args, run: Run) -> None:
     result["data"]["max_reward"] = max_reward(result["data"])
     result["data"]["path"] = Path(result["data"]["path"]).name
     result["method"] = run.method
-    result["command"] = shlex.join(["python", *run.words])
+    result["command"] = shlex.join(["python", "-m", *run.words])
     write_json(args.folder / f"{name}.json", result)
 
 
@@ -272,13 +271,15 @@ def main(args: Args, options: list[str]) -> int:
     print(f"{len(runs)} runs, {len(runs) - len(left)} of them finished before")
     if args.dry_run or not left:
         for one in left.values():
-            print(shlex.join(["python", *one.words]))
+            print(shlex.join(["python", "-m", *one.words]))
         return 0
     for folder in (args.folder, args.folder / "work", args.folder / "logs"):
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()  # fails now, and not after hours
     try:  # Ray would warn that it uses tokens
-        ray.init(address=args.address, log_to_driver=False, logging_level="ERROR")
+        modules = {"env_vars": {"PYTHONPATH": str(ROOT)}}
+        quiet = {"log_to_driver": False, "logging_level": "ERROR"}
+        ray.init(address=args.address, runtime_env=modules, **quiet)
     except ray.exceptions.RayError as error:  # such as a token that is missing
         raise ValueError(f"--address {args.address}: {error}") from error
     signal.signal(signal.SIGTERM, lambda *_: os._exit(143))  # Ray would print its stack

@@ -1,18 +1,13 @@
 """An update does not wait for the host, and launches few kernels; a CUDA graph can hold it."""
 
 import functools
-import math
-import os
-import subprocess
 
-import gpu
 import pytest
-import speed
 import torch
-from conftest import ROOT
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import uwac
+from benchmark.measure import speed
 
 each_version = pytest.mark.parametrize("version", ["BEAR", "UWAC analytic", "UWAC mc"])
 on_a_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -59,15 +54,6 @@ def test_passes_and_seeds_are_no_kernels_of_their_own(version, num_seeds, most, 
     assert most / 2 < operations.kernels <= most
 
 
-def test_graphs_agree_unless_a_number_differs_or_is_none():
-    eager = [{"step": 1, "mmd": [1.0, -2.0], "score": [0.0]}, {"step": 2, "mmd": [-4.0, 0.0]}]
-    graph = [{"step": 1, "mmd": [1.0, -2.0], "score": [9.0]}, {"step": 2, "mmd": [-3.0, 0.0]}]
-    assert gpu.differences(eager, graph) == {"mmd": 0.25}
-    assert gpu.agree({"a": {"mmd": 0.009}, "b": {"mmd": 0.0}})
-    assert not gpu.agree({"a": {"mmd": 0.0, "alpha": 0.011}})
-    assert not gpu.agree({"a": {"mmd": math.nan}, "b": {"mmd": 0.0}})
-
-
 @on_a_gpu
 @each_version
 def test_a_graph_gives_the_eager_numbers(version):
@@ -81,17 +67,3 @@ def test_a_graph_gives_the_eager_numbers(version):
         found.append({name: value.clone() for name, value in metrics.items()})
     for name, value in found[0].items():
         torch.testing.assert_close(found[1][name], value, rtol=1e-4, atol=1e-6, msg=name)
-
-
-@pytest.mark.parametrize("code", [0, 1])
-def test_gpu_sh_fails_if_a_part_does_and_splits_no_path(code, tmp_path):
-    """With a program in place of Python, which writes its fourth and fifth arguments."""
-    python = tmp_path / "python"
-    python.write_text(f'#!/bin/sh\necho "$4|$5" >> "{tmp_path}/log"\nexit {code}\n')
-    python.chmod(0o755)
-    settings = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "DATA": "/a b/c.hdf5", "SPEED": "0"}
-    command = ["bash", ROOT / "benchmark" / "gpu.sh", tmp_path / "runs"]
-    done = subprocess.run(command, env=os.environ | settings, check=False, capture_output=True)
-    assert done.returncode == code
-    last = (tmp_path / "log").read_text().splitlines()[-1]
-    assert last == "--dataset-path|/a b/c.hdf5"

@@ -1,18 +1,19 @@
 """benchmark/run.py: what a grid is, that nothing runs twice, what is done with failures."""
 
 import json
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
 import ray
-import run
-from lib import files
-from lib.methods import Method
 from pydantic.dataclasses import dataclass
 
 import d4rl
+from benchmark import run
+from benchmark.lib import files
+from benchmark.lib.methods import Method
 
 for module in (run, files):
     ray.cloudpickle.register_pickle_by_value(module)  # workers cannot import it from here
@@ -75,12 +76,13 @@ class StubArgs:
 
 @pytest.fixture
 def stub(tmp_path, monkeypatch):
-    (tmp_path / "benchmark").mkdir()
-    (tmp_path / "benchmark" / "evaluate.py").write_text(EVALUATE)
+    measure = tmp_path / "benchmark" / "measure"
+    measure.mkdir(parents=True)
+    (measure / "evaluate.py").write_text(EVALUATE)
     (tmp_path / "stub.py").write_text(STUB)
     monkeypatch.setattr(run, "ROOT", tmp_path)
-    monkeypatch.setitem(run.METHODS, "stub", Method("stub.py", "", ""))
-    monkeypatch.setitem(run.SCRIPTS, "stub", SimpleNamespace(Args=StubArgs))
+    monkeypatch.setitem(run.METHODS, "stub", Method("stub", "", ""))
+    monkeypatch.setitem(sys.modules, "stub", SimpleNamespace(Args=StubArgs))
     args = run.Args(tasks=("door-demo",), seeds=1, folder=tmp_path / "grid")
     args.methods = ("stub",)
     for folder in ("work", "logs"):
@@ -107,7 +109,7 @@ def test_a_grid_is_every_task_method_and_seed_with_the_options_in_the_name(capsy
     assert second == "door-demo__uwac-std__0__dataset-path-b__total-steps-200__beta-0.8"
     assert last.startswith("module-ns-Env-v0__uwac-std__1__")
     assert [name.split("__")[2] for name in runs] == list("00001111")  # seeds are outermost
-    words = "uwac.py --weighting std --env-id module:ns/Env-v0 --seed 1 --dataset-path b"
+    words = "uwac --weighting std --env-id module:ns/Env-v0 --seed 1 --dataset-path b"
     assert runs[last].words == [*words.split(), "--total-steps", "200", "--beta", "0.8"]
     assert (runs[last].total_steps, runs[last].warmup_steps) == (200, 40_000)
 
@@ -163,12 +165,12 @@ def test_a_killed_run_goes_on_and_an_error_is_not_tried_again(stub, capsys):
 
 def test_what_a_run_leaves_in_the_grids_folder(stub):
     path = d4rl.download("door-demo")
-    one = run.Run("bear+sn", ["bear.py", "--dataset-path", "a b"], 10, 5, True)
+    one = run.Run("bear+sn", ["bear", "--dataset-path", "a b"], 10, 5, True)
     run.keep("name", {"data": {"path": str(path)}}, stub, one)
     result = json.loads((stub.folder / "name.json").read_text())
     max_reward = pytest.approx(d4rl.read(path)["rewards"].max())
     assert result.pop("data") == {"path": path.name, "max_reward": max_reward}
-    assert result == {"method": "bear+sn", "command": "python bear.py --dataset-path 'a b'"}
+    assert result == {"method": "bear+sn", "command": "python -m bear --dataset-path 'a b'"}
 
 
 def test_a_run_killed_between_checkpoint_and_result_is_mended(stub, monkeypatch):

@@ -4,21 +4,21 @@ import pickle
 
 import gymnasium as gym
 import h5py
-import make_dataset
 import numpy as np
 import pytest
 import torch
 from conftest import Code, Point, command_line, short
-from lib import sac
-from lib.actors import POLICIES, load_player, task_of
-from lib.demonstrations import replay as replay_release
-from lib.episodes import COLUMNS, play
-from make_dataset import Args
 from torch.distributions import Normal, TanhTransform, TransformedDistribution
 from torch.testing import assert_close
 
 import d4rl
 import uwac
+from benchmark import make_dataset
+from benchmark.lib import sac
+from benchmark.lib.actors import POLICIES, load_player, task_of
+from benchmark.lib.demonstrations import replay as replay_release
+from benchmark.lib.episodes import COLUMNS, play
+from benchmark.make_dataset import Args
 
 HANDS = ("pen", "hammer", "door", "relocate")
 SMALL = {"train_steps": 400, "learning_starts": 150, "eval_every": 100, "eval_episodes": 1}

@@ -6,26 +6,20 @@ import shutil
 from pathlib import Path
 from unittest.mock import Mock
 
-import bc
-import diagnose
-import ensembles
-import evaluate
 import gymnasium as gym
-import make_dataset
 import numpy as np
 import pytest
-import report
-import run
-import speed
 import torch
-import true_q
-import variance
 from conftest import Point, command_line, short, write_hdf5, zeroed
-from lib.files import commit
 
 import bear
 import d4rl
 import uwac
+from benchmark import make_dataset, report, run
+from benchmark.lib import policies
+from benchmark.lib.files import commit
+from benchmark.measure import diagnose, evaluate, speed, true_q, variance
+from benchmark.variants import bc, ensembles
 
 DEMO = Path(d4rl.__file__).with_name("door-demo.hdf5")
 CASES = [
@@ -133,14 +127,14 @@ def test_the_last_evaluation_again(points, script, monkeypatch, capsys):
 
 def test_policies_of_known_networks(points, monkeypatch):
     """The actor's mean is 0.5 with a std of exp(-2), the VAE's action 50, all before the tanh."""
-    monkeypatch.setattr(evaluate, "AT_ONCE", 7)
+    monkeypatch.setattr(policies, "AT_ONCE", 7)
     agent = uwac.Agent(short(uwac, num_seeds=2), 3, 2)
     zeroed(agent.actor, agent.vae.decoder)
     with torch.no_grad():
         agent.actor.layers[2].bias[:] = torch.tensor([0.5, 0.5, -2, -2])
         agent.vae.decoder.layers[2].bias.fill_(50)
     obs = np.zeros((2, 40, 3))
-    mean, vae, sample = (evaluate.act(agent, who, obs, 1) for who in ("mean", "vae", "sample"))
+    mean, vae, sample = (policies.act(agent, who, obs, 1) for who in ("mean", "vae", "sample"))
     assert mean == pytest.approx(np.full((2, 40, 2), np.tanh(0.5)))
     assert (vae == 1).all()
     samples = np.arctanh(sample)
@@ -364,7 +358,7 @@ def test_known_networks(points, monkeypatch):
         agent.critic.layers[0].weight[..., 3:, :2] = torch.eye(2)
         agent.critic.layers[1].weight[..., :2, :2] = torch.eye(2)
         agent.critic.layers[2].weight[..., :2, :] = 1
-    monkeypatch.setattr(diagnose, "load", lambda run: ("uwac", agent, saved))
+    monkeypatch.setattr(diagnose, "load", lambda run: (uwac, agent, saved))
     monkeypatch.setattr(diagnose, "FOR_MEANS", 200)
     both = diagnose.diagnose(Path("run"))
     assert json.loads(Path("run/diagnosis-6.json").read_text()) == both
@@ -454,11 +448,11 @@ def test_share_of_q():
     with torch.no_grad():
         agent.log_alpha.fill_(-5)  # so that neither part is next to nothing
     before = {name: value.clone() for name, value in agent.state_dict().items()}
-    share = diagnose.q_share("uwac", agent, data)
+    share = diagnose.q_share(uwac, agent, data)
     assert all(torch.equal(value, before[name]) for name, value in agent.state_dict().items())
     with torch.no_grad():
         agent.log_alpha[0] += np.log(2)
-    half = diagnose.q_share("uwac", agent, data)
+    half = diagnose.q_share(uwac, agent, data)
     ratio, halved = (of[0].item() / (1 - of[0].item()) for of in (share, half))
     assert ratio > 0.01 and halved == pytest.approx(ratio / 2, rel=1e-3)
     assert half[1] == share[1]

@@ -7,12 +7,11 @@ from unittest.mock import ANY
 
 import numpy as np
 import pandas as pd
-import published_context
 import pytest
-import q_share
-import report
-from evaluate import SCRIPTS
-from lib import curves, files, methods, published, runs, tables
+
+from benchmark import published_context, q_share, report
+from benchmark.lib import curves, files, methods, published, runs, tables
+from benchmark.lib.methods import SCRIPTS, script_of
 
 
 def result(method="bear", seed=0, scores=(10.0, 20.0), warmup=100, env_id="door-human", **args):
@@ -173,7 +172,7 @@ FIXED_W = {"control": "fixed-w"} | NO_WEIGHTS | NO_SN
 def test_a_method_has_one_name_that_says_what_is_not_its_default(label, method, args):
     """Also where nobody named the method, and where it is the only one."""
     one = result(method, **args)
-    script = SCRIPTS[one["algorithm"]]
+    script = script_of(SCRIPTS[one["algorithm"]])
     one["args"] = vars(script.Args(**{"env_id": "door-human"} | args).resolved())
     assert runs.label(one) == label
 

@@ -4,17 +4,15 @@ weights, actions and `update`, nor of benchmark/'s agents."""
 import copy
 import math
 
-import ensembles
 import numpy as np
 import pytest
-import speed
 import torch
-import uwac_code
-import what_bounds_q
 from conftest import zeroed
 from torch.testing import assert_close
 
 import uwac
+from benchmark.measure import speed
+from benchmark.variants import ensembles, uwac_code, what_bounds_q
 
 OF_BEAR = {"weighting": "none", "dropout": 0.0}
 

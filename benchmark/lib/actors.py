@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from evaluate import load
 
 import d4rl
 import uwac
+from benchmark.lib.policies import load
 
 POLICIES = Path(__file__).resolve().parents[1] / "policies"
 
@@ -83,14 +83,14 @@ def of_file(path: Path) -> Player:
 
 def of_run(run: Path) -> Player:
     """The run's first seed. Raises ValueError."""
-    script, agent, saved = load(run)
+    _, agent, saved = load(run)
     agent.cpu()  # a GPU would wait for the environments
     env_id = saved["args"]["env_id"]
     env_id = d4rl.TASK_OF.get(d4rl.full_id(env_id), env_id)
     # Folders mean nothing elsewhere.
     how = saved["args"] | {"run_dir": None, "resume": None, "dataset_path": None}
     how["data"] = saved["data"] | {"path": None}
-    about = f"the actor of {script}.py after {saved['history'][-1]['step']} updates"
+    about = f"the actor of {agent.algorithm}.py after {saved['history'][-1]['step']} updates"
     return Player(lambda obs: agent.act(obs, 1)[0], env_id, f"{about} with {json.dumps(how)}")
 
 

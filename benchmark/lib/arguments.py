@@ -8,7 +8,7 @@ import tyro
 from pydantic import Field
 
 import uwac
-from lib.files import errors_in_one_line
+from benchmark.lib.files import errors_in_one_line
 
 T = TypeVar("T")
 OneOrMore = Annotated[tuple[T, ...], Field(min_length=1)]

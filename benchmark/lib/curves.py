@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pandas as pd
 import seaborn as sns
-from evaluate import POLICIES
 from matplotlib.ticker import EngFormatter
 
-from lib.figures import columns, mark, save, shade_warmup
-from lib.methods import METHODS
-from lib.published import cloned_scores, paper_scores
+from benchmark.lib.figures import columns, mark, save, shade_warmup
+from benchmark.lib.methods import METHODS
+from benchmark.lib.policies import POLICIES
+from benchmark.lib.published import cloned_scores, paper_scores
 
 AXES = {  # what a metric's axis says; unit: a normalized score, or a return
     "target_q": "Q target, mean of a batch",

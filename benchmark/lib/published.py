@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from lib.files import read_json
+from benchmark.lib.files import read_json
 
 PAPER = Path(__file__).parents[1] / "paper"
 CLONED = Path(__file__).parents[1] / "results" / "bc"

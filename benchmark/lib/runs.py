@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import tyro
-from evaluate import POLICIES, SCRIPTS, earlier_results, key_of
 
 import d4rl
 import uwac
-from lib.files import read_json
-from lib.methods import METHODS
-from lib.published import others_scores
+from benchmark.lib.files import read_json
+from benchmark.lib.methods import METHODS, SCRIPTS, script_of
+from benchmark.lib.policies import POLICIES, earlier_results, key_of
+from benchmark.lib.published import others_scores
 
 # Arguments in which runs of one method may differ,
 OF_A_RUN = {"env_id", "seed", "num_seeds", "run_dir", "resume", "total_steps", "warmup_steps"}
@@ -39,11 +39,9 @@ def named(args: dict, usual: dict, names: list[str] | tuple[str, ...] = ()) -> l
 @functools.cache
 def usual_args(method: str, algorithm: str, env_id: str) -> dict:
     """The arguments of a method's command in a task; where METHODS has none, its algorithm's."""
-    script, words = SCRIPTS.get(algorithm, uwac), []
-    if method in METHODS:
-        program, *words = METHODS[method].command.split()
-        script = SCRIPTS[Path(program).stem]
-    args = tyro.cli(script.Args, args=[*words, "--env-id", env_id])
+    command = METHODS[method].command if method in METHODS else SCRIPTS.get(algorithm, "uwac")
+    _, *words = command.split()
+    args = tyro.cli(script_of(command).Args, args=[*words, "--env-id", env_id])
     return vars(args.resolved())
 
 
@@ -62,7 +60,7 @@ def method_of(result: dict) -> str:
         return result["method"]
     differences = {}
     for method, (command, *_) in METHODS.items():
-        if Path(command.split()[0]).stem == algorithm:
+        if command.split()[0].split(".")[-1] == algorithm:
             usual = usual_args(method, algorithm, args["env_id"])
             differences[method] = len(named(args, usual))
     return min(differences, key=differences.get, default=algorithm)

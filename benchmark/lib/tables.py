@@ -4,11 +4,11 @@ from itertools import combinations
 
 import numpy as np
 import pandas as pd
-from evaluate import POLICIES
 from scipy.stats import bootstrap, permutation_test, trim_mean
 
-from lib.published import BC, cloned_scores, others_scores
-from lib.runs import METHOD, SETTING
+from benchmark.lib.policies import POLICIES
+from benchmark.lib.published import BC, cloned_scores, others_scores
+from benchmark.lib.runs import METHOD, SETTING
 
 SCORES = ["score", "score_sample"]
 COLUMNS = {  # of a metric in the table of runs

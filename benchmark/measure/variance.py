@@ -1,6 +1,6 @@
 """How near each estimate of Var[Q] comes to the truth, and at what cost.
 
-    python benchmark/variance.py
+    python -m benchmark.measure.variance
 
 Trains UWAC (analytic variance, a batch of 64, otherwise the defaults) for each dropout rate, with
 spectral norm and without it, and compares estimates on the trained critics with 20,000 passes, at
@@ -18,15 +18,15 @@ from typing import Annotated
 
 import torch
 import tyro
-from lib.arguments import OneOrMore
-from lib.data import load_transitions
-from lib.files import errors_in_one_line, hardware, write_json
 from pydantic import Field, PositiveInt
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 import d4rl
 import uwac
+from benchmark.lib.arguments import OneOrMore
+from benchmark.lib.data import load_transitions
+from benchmark.lib.files import errors_in_one_line, hardware, write_json
 
 Rate = Annotated[float, Field(gt=0, lt=1)]
 AtLeast2 = Annotated[int, Field(ge=2)]

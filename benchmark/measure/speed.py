@@ -1,6 +1,6 @@
 """What an update costs: BEAR, UWAC with both of its variances, and the paper's at its word.
 
-    python benchmark/speed.py
+    python -m benchmark.measure.speed
 
 The versions of a group take turns, round after round, each in a process of its own, so that what
 slows the machine slows all of them; ratios are medians of the rounds' ratios. A version's floor is
@@ -27,13 +27,13 @@ import pandas as pd
 import seaborn as sns
 import torch
 import tyro
-from lib.figures import new_figure, save
-from lib.files import errors_in_one_line, hardware, read_json, write_json
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import bear
 import uwac
+from benchmark.lib.figures import new_figure, save
+from benchmark.lib.files import errors_in_one_line, hardware, read_json, write_json
 
 TASKS = {"door-human": (39, 28), "hopper-medium": (11, 3)}  # D, A
 VERSIONS = ("BEAR", "UWAC analytic", "UWAC mc", "UWAC mc, plain passes")

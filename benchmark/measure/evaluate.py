@@ -1,8 +1,8 @@
 """Plays the policies of runs: score ± standard error over a run's agents, or one's episodes.
 
-    python benchmark/evaluate.py runs/RUN runs/OTHER_RUN --policies best sample vae
-    python benchmark/evaluate.py runs/RUN --candidates 1 10 100
-    python benchmark/evaluate.py runs/RUN --episodes 10 --film
+    python -m benchmark.measure.evaluate runs/RUN runs/OTHER_RUN --policies best sample vae
+    python -m benchmark.measure.evaluate runs/RUN --candidates 1 10 100
+    python -m benchmark.measure.evaluate runs/RUN --episodes 10 --film
 
 Policies:
   best    what the agent does: the best of N samples of its actor by Q1
@@ -16,38 +16,23 @@ A folder with checkpoint.pt and result.json is enough, so a copy of the two can 
 --film leaves a video of an episode more for each agent in RUN/film-STEP/.
 """
 
-import functools
 from contextlib import closing
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Literal
 
-import ensembles
 import gymnasium as gym
 import numpy as np
-import torch
 import tyro
-import uwac_code
-import what_bounds_q
-from lib.arguments import OneOrMore
-from lib.files import errors_in_one_line, read_json, write_json
 from pydantic import NonNegativeInt, PositiveInt
 from pydantic.dataclasses import dataclass
 
-import bear
 import d4rl
 import uwac
-
-MODULES = (bear, uwac, ensembles, uwac_code, what_bounds_q)
-SCRIPTS = {module.Agent.algorithm: module for module in MODULES}
-POLICIES = {  # and their names in print, with N
-    "best": "best of {}",
-    "sample": "sample",
-    "mean": "mean",
-    "vae": "BC, the VAE's decoder",
-}
-AT_ONCE = 1_000  # states whose candidates are in memory together
+from benchmark.lib.arguments import OneOrMore
+from benchmark.lib.files import errors_in_one_line, write_json
+from benchmark.lib.policies import POLICIES, earlier_results, key_of, load, make_envs, player
 
 
 @dataclass
@@ -58,59 +43,6 @@ class Args:
     candidates: OneOrMore[PositiveInt] = (100,)  # N of best
     seed: NonNegativeInt = 0  # of the episodes
     film: bool = False  # of the last policy
-
-
-def load(run: Path) -> tuple[str, uwac.Agent, dict]:
-    """The script that made the run, its agent, and all that was saved. Raises ValueError."""
-    try:
-        script = read_json(run / "result.json")["algorithm"]
-        agent, saved = uwac.load_checkpoint(run, SCRIPTS[script].Agent)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        scripts = ", ".join(SCRIPTS)
-        raise ValueError(f"{run}: not a run's folder, of {scripts} ({error})") from error
-    if not saved["history"]:
-        raise ValueError(f"{run}: was not evaluated yet")
-    return script, agent, saved
-
-
-def earlier_results(run: Path) -> list[dict]:
-    """What RUN/evaluation.json holds already. Raises ValueError."""
-    path = run / "evaluation.json"
-    if not path.exists():
-        return []
-    results = read_json(path)
-    try:
-        for result in results:
-            key_of(result)
-    except (KeyError, TypeError) as error:
-        raise ValueError(f"{path}: not of evaluate.py, move it away ({error!r})") from error
-    return results
-
-
-def key_of(result: dict) -> list:
-    """What an evaluation is of; a later one of the same replaces it."""
-    names = ("step", "policy", "candidates", "episodes", "seed")
-    return [result[name] for name in names]
-
-
-@torch.no_grad()
-def act(agent: uwac.Agent, policy: str, obs: np.ndarray, num: int) -> np.ndarray:
-    """Actions of one of POLICIES: obs (S, B, D) -> (S, B, A)."""
-    if policy in ("mean", "vae"):
-        obs = torch.as_tensor(obs, dtype=torch.float32, device=agent.log_alpha.device)
-        action = agent.actor(obs)[0] if policy == "mean" else agent.vae.sample(obs, 1).squeeze(2)
-        return action.tanh().numpy(force=True)
-    parts = np.split(obs, range(AT_ONCE, obs.shape[1], AT_ONCE), axis=1)
-    return np.concatenate([agent.act(part, num) for part in parts], axis=1)
-
-
-def player(agent: uwac.Agent, policy: str) -> SimpleNamespace:
-    """What uwac.evaluate needs of an agent, acting by `policy`."""
-    return SimpleNamespace(args=agent.args, act=functools.partial(act, agent, policy))
-
-
-def make_envs(env_id: str, num: int, **settings) -> gym.vector.SyncVectorEnv:
-    return gym.vector.SyncVectorEnv([lambda: d4rl.make(env_id, **settings)] * num)
 
 
 def film(env_id: str, playing: SimpleNamespace, folder: Path, seed: list[int], num: int) -> None:
@@ -134,9 +66,8 @@ def mean_and_error(values: np.ndarray) -> str:
     return f"{values.mean():.1f} ± {values.std(ddof=1) / len(values) ** 0.5:.1f}"
 
 
-def play(run: Path, loaded: tuple[str, uwac.Agent, dict], args: Args) -> None:
+def play(run: Path, agent: uwac.Agent, saved: dict, args: Args) -> None:
     """Adds to RUN/evaluation.json, and prints a line for each policy."""
-    script, agent, saved = loaded
     env_id = agent.args.env_id
     step = saved["history"][-1]["step"]
     seed = [args.seed, step]
@@ -161,7 +92,7 @@ def play(run: Path, loaded: tuple[str, uwac.Agent, dict], args: Args) -> None:
             results = [one for one in results if key_of(one) != key_of(result)]
             results.append(result | {"scores": scores.tolist(), "returns": returns.tolist()})
             write_json(run / "evaluation.json", results)
-            who = f"{script} on {env_id}, {step} updates, {POLICIES[policy].format(num)}"
+            who = f"{agent.algorithm} on {env_id}, {step} updates, {POLICIES[policy].format(num)}"
             played = f"{len(scores)} agents x {args.episodes} episodes"
             values = scores[0] if len(scores) == 1 else scores.mean(1)
             print(f"{run}, {who}, {played}: {unit} {mean_and_error(values)}", flush=True)
@@ -172,8 +103,8 @@ def main(args: Args) -> None:
     loaded = [load(run) for run in args.runs]  # all of them, before hours of one
     for run in args.runs:
         earlier_results(run)
-    for run, one in zip(args.runs, loaded):
-        play(run, one, args)
+    for run, (_, agent, saved) in zip(args.runs, loaded):
+        play(run, agent, saved, args)
 
 
 if __name__ == "__main__":

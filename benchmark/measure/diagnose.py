@@ -1,6 +1,6 @@
 """What the constraint and the variance do in finished runs, at 1,000 states of their data.
 
-    python benchmark/diagnose.py runs/RUN runs/OTHER_RUN
+    python -m benchmark.measure.diagnose runs/RUN runs/OTHER_RUN
 
 Printed, and kept in RUN/diagnosis-STEP.json, means over states for each seed:
   mmd                 of the actor and the behaviour VAE, at 4, 10 and 100 samples
@@ -36,19 +36,20 @@ RUN/variance-STEP.png shows Var[Q] at both kinds of actions, as the paper's figu
 import copy
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import torch
 import tyro
-from evaluate import SCRIPTS, load
-from lib.data import load_transitions
-from lib.figures import new_figure, save
-from lib.files import errors_in_one_line, write_json
 from scipy.stats import mannwhitneyu, spearmanr
 from torch import Tensor
 
 import d4rl
 import uwac
+from benchmark.lib.data import load_transitions
+from benchmark.lib.figures import new_figure, save
+from benchmark.lib.files import errors_in_one_line, write_json
+from benchmark.lib.policies import load
 
 NUM_STATES = 1_000
 NUM_SAMPLES = (4, 10, 100)
@@ -97,7 +98,7 @@ def errors(agent: uwac.Agent, obs: Tensor, action: Tensor) -> dict[str, Tensor]:
     return {"actor_error": rms(actor_mean.tanh() - action), "vae_error": rms(vae_mean - action)}
 
 
-def q_share(script: str, agent: uwac.Agent, data: list[Tensor]) -> Tensor:
+def q_share(script: ModuleType, agent: uwac.Agent, data: list[Tensor]) -> Tensor:
     """Share of Q in the actor's gradient, (S,): the norm of Q's part over the sum of the norms of
     Q's and of MMD's part; data (n, ...). The parts are those of one update, made twice with the
     same random numbers on copies of the agent: in the warm-up, which has no Q, and after it."""
@@ -106,7 +107,7 @@ def q_share(script: str, agent: uwac.Agent, data: list[Tensor]) -> Tensor:
         trial = copy.deepcopy(agent)
         trial.args = replace(agent.args, batch_size=NUM_STATES)
         torch.manual_seed(0)
-        SCRIPTS[script].update(trial, data, step)
+        script.update(trial, data, step)
         of_layers = [parameter.grad.flatten(1) for parameter in trial.actor.parameters()]
         gradients.append(torch.cat(of_layers, dim=1))
     of_mmd, of_both = gradients
@@ -227,7 +228,7 @@ def diagnose(run: Path) -> dict[str, list[float]]:
     obs, action = (array[rows].expand(agent.args.num_seeds, -1, -1) for array in data[:2])
     with torch.no_grad():
         found = constraint(agent, obs) | errors(agent, obs, action)
-        if script in WITH_VARIANCE and agent.args.dropout > 0:
+        if agent.algorithm in WITH_VARIANCE and agent.args.dropout > 0:
             aurocs, shown = detection(agent, data, rows)
             found |= aurocs | weights(agent, obs)
             draw(run, step, found, shown)

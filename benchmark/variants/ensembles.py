@@ -1,6 +1,6 @@
 """UWAC with an ensemble or with REM in place of dropout (paper, section 5.6).
 
-    python benchmark/ensembles.py --members rem --env-id door-demo
+    python -m benchmark.variants.ensembles --members rem --env-id door-demo
 
 Each of the two critics has K members. Ensemble ("average-DQN"): Q is the members' mean, and each
 member learns the target by itself. REM (Agarwal et al., 2020): Q is a random mixture of the
@@ -13,12 +13,12 @@ and --dropout must only stay above 0: members differ without dropout.
 from typing import Annotated, Literal
 
 import torch
-from lib.arguments import put_critic, train_by_command_line
 from pydantic import Field
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 import uwac
+from benchmark.lib.arguments import put_critic, train_by_command_line
 
 
 @dataclass

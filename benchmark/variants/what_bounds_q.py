@@ -1,6 +1,6 @@
 """Which part of UWAC's weights bounds Q? UWAC and BEAR with one thing changed.
 
-    python benchmark/what_bounds_q.py --control constant --spectral-norm False --variance analytic
+    python -m benchmark.variants.what_bounds_q --control constant --spectral-norm False
 
 UWAC's weight w is large where Var[Q] is small. Each control takes something from that:
 shuffled: a state gets the weight of another state of its mini-batch.
@@ -15,12 +15,12 @@ The last two need `--weighting none --dropout 0`, and the arguments are uwac.py'
 from typing import Literal
 
 import torch
-from lib.arguments import train_by_command_line
 from pydantic import NonNegativeFloat
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 import uwac
+from benchmark.lib.arguments import train_by_command_line
 
 OF_UWAC = ("shuffled", "constant", "actor-constant", "critic-only", "actor-only")
 OF_BEAR = ("scaled-q", "fixed-w")

@@ -1,6 +1,6 @@
 """Behaviour cloning (BC) by the actor's own network, seeds side by side.
 
-    python benchmark/bc.py --env-id door-human
+    python -m benchmark.variants.bc --env-id door-human
 
 The tanh of the actor's mean learns the data's actions by mean squared error, and plays.
 runs/bc/TASK.json has every score, and the data's own: the mean over its episodes.
@@ -12,10 +12,6 @@ from pathlib import Path
 
 import torch
 import tyro
-from evaluate import make_envs, player
-from lib.data import load_transitions
-from lib.episodes import returns_of
-from lib.files import errors_in_one_line, write_json
 from pydantic import PositiveInt
 from pydantic.dataclasses import dataclass
 from torch import nn
@@ -23,6 +19,10 @@ from tqdm import trange
 
 import d4rl
 import uwac
+from benchmark.lib.data import load_transitions
+from benchmark.lib.episodes import returns_of
+from benchmark.lib.files import errors_in_one_line, write_json
+from benchmark.lib.policies import make_envs, player
 
 
 @dataclass
@@ -50,7 +50,7 @@ def main(args: Args) -> None:
     settings = uwac.Args(args.env_id, num_seeds=args.num_seeds)
     agent = uwac.Agent(settings, obs.shape[1], action.shape[1]).to(uwac.DEVICE)
     result = {
-        "command": f"python benchmark/bc.py {' '.join(sys.argv[1:])}",
+        "command": f"python -m benchmark.variants.bc {' '.join(sys.argv[1:])}",
         "data": d4rl.describe(path),
         "data_score": d4rl.normalized_score(args.env_id, returns_of(d4rl.read(path)).mean()),
         "parameters": {"actor": size(agent.actor), "VAE's decoder": size(agent.vae.decoder)},

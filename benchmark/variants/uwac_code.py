@@ -1,6 +1,6 @@
 """UWAC as its authors' code has it (ml-uwac), where that differs from the paper.
 
-    python benchmark/uwac_code.py --env-id door-demo
+    python -m benchmark.variants.uwac_code --env-id door-demo
 
 Its Q1 and Q2 are means of T stochastic passes, which draw masks of their own for each action. Such
 a mean is nearly normal around the deterministic Q, with variance Var[Q] / T. So here a normal
@@ -13,12 +13,12 @@ Gaussian kernel on every task. docs/fidelity.md lists what remains.
 from typing import Literal
 
 import torch
-from lib.arguments import put_critic, train_by_command_line
 from pydantic import PositiveFloat, PositiveInt
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 import uwac
+from benchmark.lib.arguments import put_critic, train_by_command_line
 
 
 @dataclass

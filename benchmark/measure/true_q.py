@@ -1,8 +1,8 @@
 """How large discounted returns are, to compare Q with: means and standard deviations over steps,
 and the standard errors of the means over episodes.
 
-    python benchmark/true_q.py door-human hopper-medium
-    python benchmark/true_q.py --policy door-expert runs/RUN
+    python -m benchmark.measure.true_q door-human hopper-medium
+    python -m benchmark.measure.true_q --policy door-expert runs/RUN
 
 Of the data of tasks, found as the scripts find them, or of files in D4RL's format:
   in_episode  discounted sum of the rewards that the data have
@@ -23,15 +23,15 @@ import numpy as np
 import pandas as pd
 import torch
 import tyro
-from evaluate import load
-from lib.actors import load_player
-from lib.episodes import play
-from lib.files import errors_in_one_line
 from scipy.signal import lfilter
 from scipy.stats import sem
 
 import d4rl
 import uwac
+from benchmark.lib.actors import load_player
+from benchmark.lib.episodes import play
+from benchmark.lib.files import errors_in_one_line
+from benchmark.lib.policies import load
 
 GAMMA = 0.99  # the scripts' default
 LAST = 20  # rewards of an episode that its continuation repeats
