@@ -22,6 +22,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))  # which `python benchmark/results.py` leaves out
 
+import functools
 import hashlib
 import re
 from collections.abc import Callable
@@ -44,10 +45,11 @@ PAGES = [ROOT / "benchmark" / "RESULTS.md", ROOT / "README.md"]
 # Each number of RESULTS.md's sentences that somebody chose, as often as it stands there.
 SETTINGS = """
 0 1e-5 1e-5 1e-4 1e-4 1e-3 0.01 0.01 0.01 0.05 0.07 0.07 0.2 0.43 0.845 0.845 1 1 1 1 1 1 1 1 1 1
-1 1 1.5 1.5 1.5 1.5 1.6 2 2 3 3 3 3 3 3 5 6 8 12 15 20 20 48 50 100 500 600 8,000 8,000 10,000
-22,026 25,000 30,000 30,000 30,000 35,000 40,000 40,000 50,000 50,000 50,000 50,000 50,000 50,000
-50,000 50,000 55,000 60,000 60,000 60,000 60,000 60,000 65,000 70,000 70,000 70,000 70,000 70,000
-92,500 94,000 100,000 100,000 100,000 100,000 100,000 300,000 300,000 500,000 500,000
+1 1 1 1 1.5 1.5 1.5 1.5 1.6 2 2 2 3 3 3 3 3 3 3 4 4.2 4.2 5 5 5.1 5.4 5.4 5.6 5.6 5.6 5.6 6 6 7 8
+8 8 9 9 10 11 12 12 13 14 15 15 20 20 48 50 100 500 600 8,000 8,000 10,000 22,026 25,000 30,000
+30,000 30,000 35,000 40,000 40,000 50,000 50,000 50,000 50,000 50,000 50,000 50,000 50,000 55,000
+60,000 60,000 60,000 60,000 60,000 65,000 70,000 70,000 70,000 70,000 70,000 92,500 94,000 100,000
+100,000 100,000 100,000 100,000 300,000 300,000 500,000 500,000
 """
 
 RUNS = {  # queries of runs.csv
@@ -99,13 +101,21 @@ def query_of(group: str) -> str:
     return " and ".join(f"({RUNS.get(part, part)})" for part in group.split(", "))
 
 
+def runs_of(t: Tables, group: str) -> list[str]:
+    """Found once, as pandas takes its time to read a query."""
+    if group not in t.groups:
+        t.groups[group] = t.runs.query(query_of(group))["run"].to_list()
+    return t.groups[group]
+
+
 def values(t: Tables, metric: str, when: str | None, step: str | None, group: str) -> pd.Series:
     """A metric of each agent of a group, after an update, or on average from it on."""
-    rows = t.agents[t.agents["run"].isin(t.runs.query(query_of(group))["run"])]
+    rows = t.agents[["run", "agent", "step", metric]].dropna()
+    rows = rows[rows["run"].isin(runs_of(t, group))]
     number = int(step.replace(",", "")) if step else 0
     if when:
         rows = rows[rows["step"] == number if when == "after" else rows["step"] >= number]
-    found = rows.set_index(["run", "agent"])[metric].dropna()
+    found = rows.set_index(["run", "agent"])[metric]
     return found.groupby(level=[0, 1]).mean() if when == "from" else found
 
 
@@ -633,13 +643,14 @@ def sources_of(t: Tables, section: str) -> str:
     return "\n".join(f"- {'; '.join(numbers)}: {source}" for source, numbers in lines.items())
 
 
-def made(t: Tables, page: str) -> tuple[dict[str, str], pages.Number]:
-    """Tables of a page by name, and what gives its numbers."""
-    tables, cells = tables_of(t)
+def made(t: Tables, page: str, found: tuple[dict, dict]) -> tuple[dict[str, str], pages.Number]:
+    """Tables of a page by name, and what gives its numbers; `found` by `tables_of`."""
+    tables, cells = dict(found[0]), found[1]
     for section in re.split(r"(?m)^(?=## )", page):
         for name in re.findall(r"<!-- table (numbers of .+?) -->", section):
             tables[name] = sources_of(t, section)
 
+    @functools.cache
     def number(name: str, like: str) -> str:
         in_table = " / " in name
         return pages.find(name, cells) if in_table else as_written(evaluated(t, name)[0], like)
@@ -670,11 +681,11 @@ def content(figure: pictures.Figure) -> str:
     return hashlib.sha256(" ".join(texts).encode()).hexdigest()
 
 
-def wrong_on(file: Path, t: Tables) -> list[str]:
+def wrong_on(file: Path, t: Tables, tables: tuple[dict, dict]) -> list[str]:
     """What is not as the tables give it, by line. Raises OSError, and ValueError for a name that
     nothing has."""
     page = file.read_text(encoding="utf-8")
-    found = pages.complaints(page, *made(t, page))
+    found = pages.complaints(page, *made(t, page, tables))
     if file.name == "RESULTS.md":
         found += pages.unnamed(page, SETTINGS.split())
     return [f"{file.relative_to(ROOT)}:{line}" for line in found]
@@ -699,12 +710,13 @@ def main(args: Args) -> list[str]:
     if args.do == "add":
         print("\n".join(tidy.add(args.runs)))
     t = tidy.load()
+    tables = tables_of(t)
     if args.check:
-        found = [line for file in PAGES for line in wrong_on(file, t)]
+        found = [line for file in PAGES for line in wrong_on(file, t, tables)]
         return found + [line for pair in drawn(t).items() for line in wrong_picture(*pair)]
     for file in PAGES:
         page = file.read_text(encoding="utf-8")
-        write(file, pages.written(page, *made(t, page)))
+        write(file, pages.written(page, *made(t, page, tables)).encode())
     for file, figure in drawn(t).items():
         figure.savefig(file, metadata={"Content": content(figure)})
     return []

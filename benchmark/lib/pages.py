@@ -18,8 +18,7 @@ from itertools import zip_longest
 BLOCK = re.compile(r"(<!-- table (.+?) -->\n)(.*?)(?=<!-- end -->)", re.DOTALL)
 NUMBER = re.compile(r"(-?\d[\d,.]*(?:e\d+)?(?: ± [\d.]+)?)<!--([^ ].*?)-->", re.DOTALL)
 PROGRAMS = r"<details>.*?</details>|```.*?```|`[^`]*`|\]\([^)]*\)|<[^>]*>"
-CITED = r"\((?:figures?|tables?|\d\.\d|A\.\d)[^)]*\)"  # places in the paper
-NOT_PROSE = re.compile(f"{BLOCK.pattern}|{NUMBER.pattern}|{PROGRAMS}|{CITED}", re.DOTALL)
+NOT_PROSE = re.compile(f"{BLOCK.pattern}|{NUMBER.pattern}|{PROGRAMS}", re.DOTALL)
 SETTING = re.compile(r"(?<![\w.,])\d[\d,.]*(?:e-?\d+)?(?!\w)")
 
 Number = Callable[[str, str], str]  # by name, and how it is written

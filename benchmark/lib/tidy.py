@@ -36,6 +36,7 @@ def load(folder: Path = FOLDER) -> SimpleNamespace:
     """Each table by its name, and `agents`: all that is known of an agent at a step, with its run's
     columns. Raises OSError."""
     t = SimpleNamespace(**{file.stem: pd.read_csv(file) for file in sorted(folder.glob("*.csv"))})
+    t.groups = {}  # of runs, by what results.py calls them
     t.data = t.returns[t.returns["of"] == "data"].set_index("task")
     t.runs["bound"] = t.runs["max_reward"] / (1 - t.runs["gamma"])  # else that of a like roll-out
     t.runs["bound"] = t.runs["bound"].fillna(t.runs["task"].map(t.data["bound"]))
@@ -89,12 +90,12 @@ def command_of(result: dict) -> str:
     return result.get("command", " ".join(words))
 
 
-def name_of(row: dict) -> str:
+def name_of(row: dict, args: dict) -> str:
     """Task, method, arguments that are not the method's, precision and seeds."""
     usual = usual_args(row["method"], row["algorithm"], row["task"])
-    compared = usual.keys() & row.keys() - (OF_A_RUN - {"warmup_steps"}) - set(CONDITIONS)
-    others = [name for name in row if name in compared and row[name] != usual[name]]
-    words = [f"{SHORT.get(name, name).replace('_', '-')}-{row[name]}" for name in others]
+    names = [name for name in args if name not in {*CONDITIONS, *OF_A_RUN} - {"warmup_steps"}]
+    others = [name for name in names if args[name] != usual.get(name)]
+    words = [f"{SHORT.get(name, name).replace('_', '-')}-{args[name]}" for name in others]
     first, last = row["seed"], row["seed"] + row["num_seeds"] - 1
     seeds = f"{first}-{last}" if last > first else f"{first}"
     return "_".join([row["task"], row["method"], *words, row["precision"], seeds])
@@ -115,7 +116,7 @@ def run_row(result: dict) -> dict:
     versions = {name.replace("-", "_"): of for name, of in result.get("versions", {}).items()}
     row |= {name: versions.get(name) for name in PACKAGES}
     row["sha256"] = " ".join(f"{file}:{of}" for file, of in result.get("sha256", {}).items())
-    return {"run": name_of(row)} | row | {"command": command_of(result)}
+    return {"run": name_of(row, args)} | row | {"command": command_of(result)}
 
 
 def by_agent(values: dict, agents: int) -> Iterator[dict]:
@@ -131,8 +132,8 @@ def policy_rows(played: list[dict]) -> Iterator[dict]:
         row = {name: one[name] for name in ("step", "policy", "candidates", "episodes")}
         row |= {"eval_seed": one.get("seed"), "matmul_precision": one.get("matmul_precision")}
         for kind in ("score", "return"):
-            row[kind] = [float(np.mean(episodes)) for episodes in one[f"{kind}s"]]
-            row[f"{kind}_std"] = [float(np.std(episodes, ddof=1)) for episodes in one[f"{kind}s"]]
+            row[kind] = [pd.Series(of_one).mean() for of_one in one[f"{kind}s"]]
+            row[f"{kind}_std"] = [pd.Series(of_one).std() for of_one in one[f"{kind}s"]]
         yield from by_agent(row, len(one["scores"]))
 
 
@@ -159,11 +160,10 @@ def rows_of(result: dict, run: Path) -> dict[str, list[dict]]:
         if kind == "diagnosis":
             rows["diagnoses"] += diagnosis_rows(read_json(file), int(step), agents)
         if kind == "true-q":
-            found = read_json(file)
             about = {"task": row["task"], "of": "run", "step": int(step)}
-            rows["returns"] += [
-                one | about for one in (found if isinstance(found, list) else [found])
-            ]
+            for one in read_json(file):
+                one = {name: of for name, of in one.items() if name not in ("what", "updates")}
+                rows["returns"].append(about | one)
     return {name: [{"run": row["run"]} | one for one in some] for name, some in rows.items()}
 
 
@@ -181,7 +181,7 @@ def results_in(path: Path) -> Iterator[tuple[dict, Path]]:
 
 def as_texts(rows: list[dict]) -> pd.DataFrame:
     """As a CSV file has them."""
-    return pd.DataFrame(rows, dtype=object).map(lambda x: "" if x is None else str(x)).fillna("")
+    return pd.DataFrame(rows, dtype=object).map(lambda x: "" if pd.isna(x) else str(x)).fillna("")
 
 
 def begins_as(long: pd.DataFrame, short: pd.DataFrame) -> bool:
@@ -230,5 +230,5 @@ def add(paths: list[Path], folder: Path = FOLDER) -> list[str]:
             except (ValueError, KeyError, TypeError) as error:
                 raise ValueError(f"{run}: nothing is added: {error}") from error
     for name, table in tables.items():
-        write(folder / f"{name}.csv", table.to_csv(index=False, lineterminator="\n"))
+        write(folder / f"{name}.csv", table.to_csv(index=False, lineterminator="\n").encode())
     return lines
