@@ -19,7 +19,7 @@ BLOCK = re.compile(r"(<!-- table (.+?) -->\n)(.*?)(?=<!-- end -->)", re.DOTALL)
 NUMBER = re.compile(r"(-?\d[\d,.]*(?:e\d+)?(?: ± [\d.]+)?)<!--([^ ].*?)-->", re.DOTALL)
 PROGRAMS = r"<details>.*?</details>|```.*?```|`[^`]*`|\]\([^)]*\)|<[^>]*>"
 NOT_PROSE = re.compile(f"{BLOCK.pattern}|{NUMBER.pattern}|{PROGRAMS}", re.DOTALL)
-SETTING = re.compile(r"(?<![\w.,])\d[\d,.]*(?:e-?\d+)?(?!\w)")
+SETTING = re.compile(r"(?<!\w)(?<!\d[.,])\d[\d,.]*(?:e-?\d+)?(?!\w)")
 
 Number = Callable[[str, str], str]  # by name, and how it is written
 
