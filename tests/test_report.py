@@ -410,7 +410,9 @@ def test_changed_scripts_are_other_methods(tmp_path, capsys):
         {"uwac.py": "a" * 64, "other.py": "c" * 64},
         {"uwac.py": "b" * 64, "other.py": "c" * 64},
     ]
-    found = [result("uwac", scores=[score]) | {"sha256": of} for score, of in zip((1.0, 2.0), sums)]
+    found = [
+        result("uwac", scores=[score]) | {"scripts": [of]} for score, of in zip((1.0, 2.0), sums)
+    ]
     args = save(
         tmp_path, *found, result("uwac", scores=[3.0]), result("uwac", seed=1, scores=[5.0])
     )
