@@ -419,7 +419,9 @@ def test_changed_scripts_are_other_methods(tmp_path, capsys):
     rows = {row["method"]: float(row["score"]) for row in table(args, "runs")}
     assert rows == {"UWAC, uwac.py aaaaaaaa": 1, "UWAC, uwac.py bbbbbbbb": 2, "UWAC": 4}
     assert not capsys.readouterr().err
-    args = save(tmp_path, found[0], found[0] | {"args": found[1]["args"] | {"seed": 1}})
+    again = tmp_path / "again"
+    again.mkdir()
+    args = save(again, found[0], found[0] | {"args": found[1]["args"] | {"seed": 1}})
     (row,) = table(args, "runs")
     assert (row["method"], row["seeds"]) == ("UWAC", "2")
 
