@@ -212,6 +212,12 @@ def cloned(t: Tables, row: dict) -> str:
     return with_error(t.bc.query(f"task == '{row['task']}' and step == 100_000")["score"])
 
 
+def imitation(t: Tables, row: dict) -> str:
+    """Scores of UWAC's VAE, which imitates the data, or of behaviour cloning."""
+    found = values(t, "vae", "after", str(row["at"]), f"{row['runs']}, method == 'uwac-analytic'")
+    return with_error(found) if len(found) else cloned(t, row)
+
+
 def papers(t: Tables, row: dict) -> str:
     return plain(others_scores().loc[row["task"], "paper: UWAC"], 1)
 
@@ -413,6 +419,24 @@ TABLES = {
             "its VAE": ("each vae of {runs}, method == 'uwac-analytic'", with_error),
             "BC": cloned,
             "the paper's UWAC": papers,
+        },
+    ),
+    "front": Table(
+        "score ± standard error",
+        [
+            ("door-human", "door-human", 100_000),
+            ("pen-expert", "pen-expert", 30_000),
+            ("hammer-expert", "hammer-expert", 20_000),
+            ("door-expert", "door-expert", 60_000),
+            ("relocate-expert", "relocate-expert", 60_000),
+        ],
+        {
+            **{name: (f"each sample of {{runs}}, {name}", with_error) for name in FOUR[::2]},
+            "UWAC + SN": ("each sample of {runs}, UWAC + SN", with_error),
+            "imitation of the data": imitation,
+            "the paper's UWAC": papers,
+            "seeds": SEEDS,
+            "updates": updates,
         },
     ),
     "lunarlander": Table(
