@@ -6,8 +6,8 @@ Algorithm 1 without what UWAC adds, which `diff bear.py uwac.py` shows.
 
     python bear.py --env-id door-demo --warmup-steps 500 --total-steps 1750
 
-Shapes. S: seeds, trained side by side, B: batch, N: candidate actions, M: action samples for the
-MMD, D: observation, A: action, H: hidden units. Twin critics lead with a 2.
+Shapes. S: seeds trained side by side; B: batch; N: candidate actions; M: action samples for the
+MMD; D: observation; A: action; H: hidden units. Twin critics lead with a 2.
 
 Sources, in brackets: paper (5.5: a section), ml-uwac (its authors' code), BEAR (the code of BEAR's
 author, on which ml-uwac builds), CORL (offline RL in single files), D4RL; see docs/fidelity.md.
@@ -17,6 +17,7 @@ import copy
 import hashlib
 import json
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -35,14 +36,14 @@ from torch import Tensor, nn
 from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm, trange
 
-import d4rl
+import d4rl  # the folder beside this file
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-RNG = torch.cuda if DEVICE == "cuda" else torch  # has the random state that training draws from
-GPUS = range(torch.cuda.device_count())
-# Arguments that a resumed run may change. All others shape training, and must stay.
+RNG = torch.cuda if DEVICE == "cuda" else torch  # whose random state a checkpoint keeps
+GPUS = range(torch.cuda.device_count())  # whose random states `main` and `evaluate` put back
+# Arguments that a resumed run may change. All others must stay.
 RESUMABLE = {"total_steps", "eval_every", "eval_episodes", "log_every", "dataset_path"}
-Probability = Annotated[float, Field(ge=0, le=1)]
+UnitInterval = Annotated[float, Field(ge=0, le=1)]
 
 
 @dataclass(config={"allow_inf_nan": False, "extra": "forbid"})
@@ -50,14 +51,14 @@ class Args:
     env_id: str = "door-human"  # D4RL task (v0 if no version is given), or door-demo, included here
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0  # random seed: a rerun repeats the numbers
     num_seeds: PositiveInt = 1  # agents trained at once, S, from the one seed (paper: 5)
-    # auto: float32 by the CPU's faster library, TF32 on a GPU; medium: bfloat16 if the CPU has AMX
+    # auto: float32, or on a GPU TF32; medium: bfloat16 on a CPU with AMX
     matmul_precision: Literal["auto", "highest", "high", "medium"] = "auto"
     cuda_graph: bool = False  # faster on a GPU: one launch an update (pip install tensordict)
     # BEAR
     batch_size: PositiveInt = 256  # transitions per update, B (BEAR)
-    gamma: Probability = 0.99  # discount per step (BEAR)
-    tau: Probability = 0.005  # Polyak rate of the target networks (BEAR)
-    lmbda: Probability = 0.75  # target: lmbda * min(Q1, Q2) + (1 - lmbda) * max(Q1, Q2) (BEAR)
+    gamma: UnitInterval = 0.99  # discount per step (BEAR)
+    tau: UnitInterval = 0.005  # Polyak rate of the target networks (BEAR)
+    lmbda: UnitInterval = 0.75  # target: lmbda * min(Q1, Q2) + (1 - lmbda) * max(Q1, Q2) (BEAR)
     num_candidates: PositiveInt = 10  # actions a target maximizes over, N; Algorithm 1's p (BEAR)
     num_mmd_samples: PositiveInt = 10  # actions per state in the MMD, M; Algorithm 1's n (paper)
     # auto: laplacian on hopper and walker2d, else gaussian (BEAR; the paper searched)
@@ -77,24 +78,25 @@ class Args:
     log_every: PositiveInt = 1_000  # updates between printed lines, and between TensorBoard entries
     dataset_path: Path | None = None  # HDF5 in D4RL's format; then env_id may be any Gymnasium task
     run_dir: Path | None = None  # folder of a new run; default: runs/ENV__ALGORITHM__SEED__TIME
-    resume: Path | None = None  # folder of a run to continue; its arguments become the defaults
+    resume: Path | None = None  # folder of a run to continue, with its arguments as defaults
 
     def resolved(self) -> "Args":
-        """The arguments with "auto" decided, by the task ("door" of "d4rl:door-human") and the CPU:
-        its faster library is that of "medium", which with AMX, and on ARM, would be bfloat16."""
-        task = self.env_id.split(":")[-1].split("/")[-1].split("-")[0].lower()
-        kernel, precision = self.mmd_kernel, self.matmul_precision
-        if kernel == "auto":
-            kernel = "laplacian" if task in ("hopper", "walker2d") else "gaussian"
-        if precision == "auto":
+        """The arguments with "auto" decided."""
+        args = replace(self)
+        task = d4rl.kind_of(self.env_id)
+        if args.mmd_kernel == "auto":
+            args.mmd_kernel = "laplacian" if task in ("hopper", "walker2d") else "gaussian"
+        if args.matmul_precision == "auto":
+            # "medium" is float32 on x86 without AMX, as "high" is, but by a faster library.
             cpu = torch.cpu.get_capabilities()
-            bfloat16 = cpu["architecture"] != "x86_64" or cpu["amx_bf16"]
-            precision = "high" if bfloat16 or DEVICE == "cuda" else "medium"
-        return replace(self, mmd_kernel=kernel, matmul_precision=precision)
+            medium_is_float32 = cpu["architecture"] == "x86_64" and not cpu["amx_bf16"]
+            args.matmul_precision = "medium" if DEVICE == "cpu" and medium_is_float32 else "high"
+        return args
 
 
 class StackedLinear(nn.Module):
-    """S linear maps, or 2 * S with stack (2, S): (S or *stack, B, in) -> (*stack, B, out)."""
+    """A linear map for each place of the stack, (S,) or (2, S): (S, B, in) -> (*stack, B, out); in
+    between two layers of a critic (2, S, B, in)."""
 
     def __init__(self, stack: tuple[int, ...], in_dim: int, out_dim: int):
         super().__init__()
@@ -123,7 +125,7 @@ class MLP(nn.Module):
     def init_weights(self, output_bound: float) -> None:
         """Initial weights of BEAR and ml-uwac."""
         for layer in self.layers[:2]:
-            bound = layer.bias.shape[-1] ** -0.5  # BEAR takes fan-out for fan-in
+            bound = layer.bias.shape[-1] ** -0.5  # fan-out, where fan-in is usual
             layer.weight.uniform_(-bound, bound)
             layer.bias.fill_(0.1)
         for parameter in self.layers[2].parameters():
@@ -131,8 +133,8 @@ class MLP(nn.Module):
 
 
 def concat(obs: Tensor, x: Tensor) -> Tensor:
-    """obs (S, B, D) beside an action or latent x, (S, B, E) -> (S, B, D + E); or beside several of
-    each state, (S, B, N, E) -> (S, B * N, D + E)."""
+    """obs (S, B, D) beside an action or latent, x (S, B, X) -> (S, B, D + X); or beside N of them
+    for each state, x (S, B, N, X) -> (S, B * N, D + X)."""
     if x.dim() == 4:
         obs = obs.repeat_interleave(x.shape[2], dim=1)
         x = x.flatten(1, 2)
@@ -239,7 +241,7 @@ class Agent(nn.Module):
         self.target_critic = copy.deepcopy(self.critic)
         self.vae = BehaviorVAE(args.num_seeds, obs_dim, action_dim)
         self.log_alpha = nn.Parameter(torch.zeros(args.num_seeds))
-        # Adam as in ml-uwac, where the paper says SGD.
+        # Adam, as in ml-uwac; the paper says SGD.
         adam = partial(torch.optim.Adam, fused=True, capturable=args.cuda_graph)
         self.optimizers = {
             "actor": adam(self.actor.parameters(), args.actor_lr),
@@ -274,8 +276,9 @@ class Agent(nn.Module):
 
 
 def update(agent: Agent, data: list[Tensor], step: int | Tensor) -> dict[str, Tensor]:
-    """One step of Algorithm 1, lines 3 to 12. `data` is the whole data set: obs (n, D), action
-    (n, A), reward (n,), next_obs (n, D), done (n,). Returns metrics, (S,) each."""
+    """One step of Algorithm 1, lines 3 to 12 (4 and 9 are headings). `data` is all n transitions:
+    obs (n, D), action (n, A), reward (n,), next_obs (n, D), done (n,). Returns metrics, (S,) each.
+    """
     args = agent.args
     # Line 3: a mini-batch for each seed.
     index = torch.randint(len(data[0]), (args.num_seeds, args.batch_size), device=data[0].device)
@@ -291,15 +294,15 @@ def update(agent: Agent, data: list[Tensor], step: int | Tensor) -> dict[str, Te
         # Line 6: the best of them by soft clipped double-Q of the target critics.
         q1, q2 = agent.target_critic(next_obs, candidates)  # (S, B, N) each
         mixture = args.lmbda * torch.minimum(q1, q2) + (1 - args.lmbda) * torch.maximum(q1, q2)
-        y = mixture.amax(-1)  # (S, B)
+        y = mixture.amax(-1)  # (S, B); y is the paper's, without the reward
         target_q = reward + args.gamma * (1 - done) * y
     # Line 8: regression of both critics.
     q = agent.critic(obs, action)  # (2, S, B)
     critic_loss = (q - target_q).square().sum(0).mean(-1)
     agent.minimize(critic_loss, "critic")
 
-    # Line 10: actions before the tanh. Paper: of the target actor at s', and of the data, which
-    # have one for each state. Here (ml-uwac): of the actor and of the VAE at s.
+    # Line 10: M actions of the actor and M of the VAE at s, before the tanh (ml-uwac). The paper
+    # takes the target actor's at s', and the data's, which have one action for each state.
     actor_samples = agent.actor.sample(obs, args.num_mmd_samples)  # (S, B, M, A)
     with torch.no_grad():
         vae_samples = agent.vae.sample(obs, args.num_mmd_samples)  # (S, B, M, A)
@@ -336,8 +339,8 @@ def update(agent: Agent, data: list[Tensor], step: int | Tensor) -> dict[str, Te
 
 
 def evaluate(agent: Agent, envs: list, entropy: list[int], num: int) -> np.ndarray:
-    """One episode in each of `d4rl.make`'s environments, in which the best of `num` samples is
-    played: returns, (S, episodes). The first episodes are the first seed's."""
+    """Play an episode in each of `d4rl.make`'s environments, the first of which are the first
+    seed's, by the best of `num` samples. -> sums of rewards (S, episodes)."""
     S = agent.args.num_seeds
     seed = np.random.SeedSequence(entropy).generate_state(1).item()
 
@@ -345,7 +348,7 @@ def evaluate(agent: Agent, envs: list, entropy: list[int], num: int) -> np.ndarr
         action = agent.act(obs.reshape(S, -1, obs.shape[-1]), num)
         return action.reshape(len(obs), -1)
 
-    with torch.random.fork_rng(GPUS):  # training draws as if there were no evaluation
+    with torch.random.fork_rng(GPUS):  # training goes on with its own random numbers
         torch.manual_seed(seed)
         return d4rl.play(act, envs, seed % 2**30).reshape(S, -1)
 
@@ -374,7 +377,7 @@ def load_checkpoint(run: str | Path, agent_type: type[Agent] = Agent) -> tuple[A
         if saved["algorithm"] != agent_type.algorithm:
             raise ValueError("it is a run of {algorithm}: use {algorithm}.py".format(**saved))
         args = agent_type.args_type(**saved["args"])
-        if to_jsonable_python(args) != saved["args"]:  # a missing one got its default
+        if to_jsonable_python(args) != saved["args"]:  # a missing argument got its default
             raise ValueError("its arguments are another version's")
         agent = agent_type(args, *saved["dims"]).to(DEVICE)
         agent.load_state_dict(saved["agent"])
@@ -393,36 +396,36 @@ def checksums(agent_type: type[Agent], update) -> dict[str, str]:
 
 
 def resume(args: Args, result: dict, agent_type: type[Agent]) -> Agent:
-    """A run's agent, its random state, and its history in `result`. Raises ValueError if the data,
-    the device or an argument that shapes training has changed. A changed script is said."""
+    """A run's agent. Restores its random state, and puts its history into `result`. Raises
+    ValueError for other data, another device or other arguments; warns of another script."""
     agent, saved = load_checkpoint(args.resume, agent_type)
     before = saved["args"] | {"data": saved["data"]["sha256"], "device": saved["device"]}
     now = result["args"] | {"data": result["data"]["sha256"], "device": result["device"]}
     for name in before.keys() - RESUMABLE:
         if before[name] != now[name]:
             raise ValueError(f"--resume: {name} was {before[name]} and cannot change")
-    scripts = saved.get("scripts") or result["scripts"]  # earlier versions recorded none
+    scripts = saved.get("scripts") or result["scripts"]  # one entry for each that trained the run
     if scripts[-1] != result["scripts"][0]:
         print("warning: the script has changed; result.json has the SHA-256 of all that trained")
         scripts.append(result["scripts"][0])
     result |= {"scripts": scripts, "history": saved["history"]}
-    RNG.set_rng_state(saved["rng"])
+    RNG.set_rng_state(saved["rng"])  # the next random number is the first update's
     agent.args = args  # with the new --total-steps
     return agent
 
 
-def as_cuda_graph(launch):
-    """`launch` recorded as one CUDA graph, which takes the step as a tensor."""
+def as_cuda_graph(train_step):
+    """`train_step` recorded as one CUDA graph, which takes the step as a tensor."""
     from tensordict.nn import CudaGraphModule
 
-    graph = CudaGraphModule(launch)
+    graph = CudaGraphModule(train_step)
     return lambda step: graph(torch.full((), step, device=DEVICE))
 
 
 def set_up(args: Args, dataset: dict | None = None, agent_type=Agent, update=update):
-    """What the user gave, as `train` takes it: folder, agent, environments, the result so far, the
-    update as a function of the step. Raises ValueError, OSError and ImportError for what cannot be
-    trained on, and then leaves no folder."""
+    """All that `train` takes: the run's folder, the agent, the environments, the result so far, and
+    the update as a function of the step alone. Raises ValueError, OSError and ImportError for what
+    cannot be trained on, and then leaves no folder."""
     if args.cuda_graph and DEVICE != "cuda":
         raise ValueError("--cuda-graph: there is no GPU")
     if args.resume and args.run_dir:
@@ -430,9 +433,10 @@ def set_up(args: Args, dataset: dict | None = None, agent_type=Agent, update=upd
     if dataset is not None and args.dataset_path:
         raise ValueError(f"--dataset-path {args.dataset_path}: there are arrays already")
     args = args.resolved()
-    if dataset is None:
-        dataset = (args.dataset_path or d4rl.download(args.env_id)).expanduser().absolute()
-        args = replace(args, dataset_path=dataset)  # for --resume, from any folder
+    source = dataset
+    if source is None:
+        source = (args.dataset_path or d4rl.download(args.env_id)).expanduser().absolute()
+        args = replace(args, dataset_path=source)  # for --resume, from any folder
     torch.set_float32_matmul_precision(args.matmul_precision)
     torch.manual_seed(args.seed)
 
@@ -440,7 +444,7 @@ def set_up(args: Args, dataset: dict | None = None, agent_type=Agent, update=upd
     result = {
         "algorithm": agent_type.algorithm,
         "args": to_jsonable_python(replace(args, run_dir=None, resume=None)),
-        "data": d4rl.describe(dataset),
+        "data": d4rl.describe(source),
         "scripts": [checksums(agent_type, update)],
         "torch": str(torch.__version__),
         "device": DEVICE,
@@ -452,13 +456,13 @@ def set_up(args: Args, dataset: dict | None = None, agent_type=Agent, update=upd
         agent = resume(args, result, agent_type)
     else:
         agent = agent_type(args, *dims).to(DEVICE)
-    transitions = d4rl.qlearning_dataset(envs[0], dataset)
-    # In this order: obs, action, reward, next_obs, done.
-    data = [torch.as_tensor(array, device=DEVICE) for array in transitions.values()]
+    transitions = d4rl.qlearning_dataset(envs[0], source)
+    names = ("observations", "actions", "rewards", "next_observations", "terminals")
+    data = [torch.as_tensor(transitions[name], device=DEVICE) for name in names]
     result["transitions"] = len(data[0])
-    launch = partial(update, agent, data)
+    train_step = partial(update, agent, data)
     if args.cuda_graph:
-        launch = as_cuda_graph(launch)
+        train_step = as_cuda_graph(train_step)
 
     name = f"{args.env_id}__{agent.algorithm}__{args.seed}__{datetime.now():%Y-%m-%d_%H-%M-%S-%f}"
     run = args.resume or args.run_dir or Path("runs") / name.replace("/", "-").replace(":", "-")
@@ -466,22 +470,22 @@ def set_up(args: Args, dataset: dict | None = None, agent_type=Agent, update=upd
     print(f"{len(data[0])} transitions of {result['data']['path']}, on {DEVICE}; results in {run}")
     if args.warmup_steps >= args.total_steps:
         print(f"warning: the actor never sees Q: see --warmup-steps {args.warmup_steps}")
-    return run, agent, envs, result, launch
+    return run, agent, envs, result, train_step
 
 
-def train(run: Path, agent: Agent, envs: list, result: dict, launch) -> dict:
-    """The updates that `result` lacks, with an evaluation and a checkpoint every --eval-every.
+def train(run: Path, agent: Agent, envs: list, result: dict, train_step) -> dict:
+    """All updates up to --total-steps, with an evaluation and a checkpoint every --eval-every.
     Raises FloatingPointError where they diverge, Timeout where another process trains the run."""
     args, history = agent.args, result["history"]
-    done = history[-1] if history else {"step": 0, "seconds": 0.0}
-    began = perf_counter() - done["seconds"]
-    first = done["step"] + 1
+    last = history[-1] if history else {"step": 0, "seconds": 0.0}
+    began = perf_counter() - last["seconds"]
+    first = last["step"] + 1
     lock = FileLock(run / "in-use.lock", timeout=0)
     # What an interrupted run logged after its checkpoint is dropped (purge_step).
     with lock, SummaryWriter(run, purge_step=first) as writer:
         save(run, agent, result)  # so it can be resumed at once
         for step in trange(first, args.total_steps + 1, mininterval=10, disable=not sys.stderr):
-            metrics = launch(step)
+            metrics = train_step(step)
             evaluating = step % args.eval_every == 0 or step == args.total_steps
             if not evaluating and step % args.log_every != 0:
                 continue
@@ -489,7 +493,8 @@ def train(run: Path, agent: Agent, envs: list, result: dict, launch) -> dict:
             metrics = {name: value.tolist() for name, value in metrics.items()}  # S numbers each
             finite = np.isfinite([*metrics.values()]).all()
             if evaluating and finite:
-                for name, num in {"score": args.eval_candidates, "score_sample": 1}.items():
+                # The agent's choice, and one sample of the actor.
+                for name, num in (("score", args.eval_candidates), ("score_sample", 1)):
                     returns = evaluate(agent, envs, [args.seed, step], num)
                     metrics[name] = d4rl.normalized_score(args.env_id, returns).mean(1).tolist()
                     finite &= np.isfinite(returns).all()
@@ -508,22 +513,22 @@ def train(run: Path, agent: Agent, envs: list, result: dict, launch) -> dict:
     return result
 
 
-def main(args: Args, dataset: dict | None = None, agent_type=Agent, update=update) -> dict:
-    """Train on the task's data, or on `dataset`, arrays named as in D4RL; perhaps by an agent and
-    update of one's own. Returns the contents of result.json. Raises as `set_up` and `train`."""
+def main(args: Args, dataset=None, agent_type: type[Agent] = Agent, update: Callable = update):
+    """Train on the task's data, or on `dataset`, arrays named as in D4RL. `agent_type` and `update`
+    may be your own. Returns the contents of result.json. Raises as `set_up` and `train`."""
     precision = torch.get_float32_matmul_precision()
     try:
-        with torch.random.fork_rng(GPUS):  # what training changes in torch is put back
+        with torch.random.fork_rng(GPUS):  # the caller's random numbers go on as without it
             return train(*set_up(args, dataset, agent_type, update))
     finally:
         torch.set_float32_matmul_precision(precision)
 
 
 def command_line(agent_type=Agent, update=update, description: str = __doc__) -> None:
-    """`main` by the command line. What the user gave wrong ends in one line."""
+    """`main` for the command line. Errors of the set-up, mostly a user's, end in one line."""
     try:
         args = tyro.cli(agent_type.args_type, description=description)
-        if args.resume:  # the run's own arguments become the defaults
+        if args.resume:  # the same command line, with the run's own arguments as defaults
             args = load_checkpoint(args.resume, agent_type)[0].args
             args = tyro.cli(agent_type.args_type, default=args)
         ready = set_up(args, None, agent_type, update)

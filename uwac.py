@@ -1,14 +1,14 @@
 """UWAC: offline reinforcement learning that down-weights backups with uncertain targets.
 
 Wu et al., "Uncertainty Weighted Actor-Critic for Offline Reinforcement Learning" (ICML 2021). UWAC
-is BEAR (bear.py) plus critics trained with dropout (on Adroit with spectral norm, too), the
+is BEAR (bear.py) plus critics trained with dropout (and, on Adroit, with spectral norm), the
 variance of Q under that dropout, and losses weighted by beta / Var[Q]. `update` names the lines of
 Algorithm 1; `diff bear.py uwac.py` shows what UWAC adds.
 
     python uwac.py --env-id door-demo --warmup-steps 500 --total-steps 1750 --variance analytic
 
-Shapes. S: seeds, trained side by side, B: batch, N: candidate actions, M: action samples for the
-MMD, D: observation, A: action, H: hidden units, T: dropout passes. Twin critics lead with a 2.
+Shapes. S: seeds trained side by side; B: batch; N: candidate actions; M: action samples for the
+MMD; D: observation; A: action; H: hidden units; T: dropout passes. Twin critics lead with a 2.
 
 Sources, in brackets: paper (5.5: a section), ml-uwac (its authors' code), BEAR (the code of BEAR's
 author, on which ml-uwac builds), CORL (offline RL in single files), D4RL; see docs/fidelity.md.
@@ -18,6 +18,7 @@ import copy
 import hashlib
 import json
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -38,14 +39,14 @@ from torch.nn.utils.parametrize import register_parametrization
 from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm, trange
 
-import d4rl
+import d4rl  # the folder beside this file
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-RNG = torch.cuda if DEVICE == "cuda" else torch  # has the random state that training draws from
-GPUS = range(torch.cuda.device_count())
-# Arguments that a resumed run may change. All others shape training, and must stay.
+RNG = torch.cuda if DEVICE == "cuda" else torch  # whose random state a checkpoint keeps
+GPUS = range(torch.cuda.device_count())  # whose random states `main` and `evaluate` put back
+# Arguments that a resumed run may change. All others must stay.
 RESUMABLE = {"total_steps", "eval_every", "eval_episodes", "log_every", "dataset_path"}
-Probability = Annotated[float, Field(ge=0, le=1)]
+UnitInterval = Annotated[float, Field(ge=0, le=1)]
 
 
 @dataclass(config={"allow_inf_nan": False, "extra": "forbid"})
@@ -53,23 +54,25 @@ class Args:
     env_id: str = "door-human"  # D4RL task (v0 if no version is given), or door-demo, included here
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0  # random seed: a rerun repeats the numbers
     num_seeds: PositiveInt = 1  # agents trained at once, S, from the one seed (paper: 5)
-    # auto: float32 by the CPU's faster library, TF32 on a GPU; medium: bfloat16 if the CPU has AMX
+    # auto: float32, or on a GPU TF32; medium: bfloat16 on a CPU with AMX
     matmul_precision: Literal["auto", "highest", "high", "medium"] = "auto"
     cuda_graph: bool = False  # faster on a GPU: one launch an update (pip install tensordict)
     # UWAC
     beta: PositiveFloat = 1.6  # weight = beta / (Var[Q1] + Var[Q2]) (paper, 5.5, with one Var)
-    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1  # rate (ml-uwac), of hidden layers; see MLP
-    variance: Literal["mc", "analytic"] = "mc"  # Var[Q] by sampling (Algorithm 1) or in closed form
+    # rate after each hidden layer (ml-uwac); the paper drops inputs, too, and gives no rate
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1
+    # Var[Q] by sampling (Algorithm 1), or approximated in closed form (ours; also without weights)
+    variance: Literal["mc", "analytic"] = "mc"
     passes: Annotated[int, Field(ge=2)] = 100  # dropout passes of "mc", T (paper, Algorithm 1)
     # weight: beta / Var, beta / std, exp(-beta * Var), or 1, where Var is Var[Q1] + Var[Q2]
     weighting: Literal["variance", "std", "exp", "none"] = "variance"
-    weight_clip: PositiveFloat = 1.5  # largest weight (paper, 5.5, where 1.5 limits 1 / Var)
+    weight_clip: PositiveFloat = 1.5  # largest weight (paper, 5.5: largest 1 / Var, before beta)
     spectral_norm: Literal["auto", True, False] = "auto"  # in critics; auto: Adroit (paper, 5.5)
     # BEAR
     batch_size: PositiveInt = 256  # transitions per update, B (BEAR)
-    gamma: Probability = 0.99  # discount per step (BEAR)
-    tau: Probability = 0.005  # Polyak rate of the target networks (BEAR)
-    lmbda: Probability = 0.75  # target: lmbda * min(Q1, Q2) + (1 - lmbda) * max(Q1, Q2) (BEAR)
+    gamma: UnitInterval = 0.99  # discount per step (BEAR)
+    tau: UnitInterval = 0.005  # Polyak rate of the target networks (BEAR)
+    lmbda: UnitInterval = 0.75  # target: lmbda * min(Q1, Q2) + (1 - lmbda) * max(Q1, Q2) (BEAR)
     num_candidates: PositiveInt = 10  # actions a target maximizes over, N; Algorithm 1's p (BEAR)
     num_mmd_samples: PositiveInt = 10  # actions per state in the MMD, M; Algorithm 1's n (paper)
     # auto: laplacian on hopper and walker2d, else gaussian (BEAR; the paper searched)
@@ -89,26 +92,27 @@ class Args:
     log_every: PositiveInt = 1_000  # updates between printed lines, and between TensorBoard entries
     dataset_path: Path | None = None  # HDF5 in D4RL's format; then env_id may be any Gymnasium task
     run_dir: Path | None = None  # folder of a new run; default: runs/ENV__ALGORITHM__SEED__TIME
-    resume: Path | None = None  # folder of a run to continue; its arguments become the defaults
+    resume: Path | None = None  # folder of a run to continue, with its arguments as defaults
 
     def resolved(self) -> "Args":
-        """The arguments with "auto" decided, by the task ("door" of "d4rl:door-human") and the CPU:
-        its faster library is that of "medium", which with AMX, and on ARM, would be bfloat16."""
-        task = self.env_id.split(":")[-1].split("/")[-1].split("-")[0].lower()
-        kernel, norm, precision = self.mmd_kernel, self.spectral_norm, self.matmul_precision
-        if kernel == "auto":
-            kernel = "laplacian" if task in ("hopper", "walker2d") else "gaussian"
-        if norm == "auto":
-            norm = task in ("pen", "hammer", "door", "relocate") or task.startswith("adroithand")
-        if precision == "auto":
+        """The arguments with "auto" decided."""
+        args = replace(self)
+        task = d4rl.kind_of(self.env_id)
+        if args.mmd_kernel == "auto":
+            args.mmd_kernel = "laplacian" if task in ("hopper", "walker2d") else "gaussian"
+        if args.spectral_norm == "auto":
+            args.spectral_norm = task in ("pen", "hammer", "door", "relocate")
+        if args.matmul_precision == "auto":
+            # "medium" is float32 on x86 without AMX, as "high" is, but by a faster library.
             cpu = torch.cpu.get_capabilities()
-            bfloat16 = cpu["architecture"] != "x86_64" or cpu["amx_bf16"]
-            precision = "high" if bfloat16 or DEVICE == "cuda" else "medium"
-        return replace(self, mmd_kernel=kernel, spectral_norm=norm, matmul_precision=precision)
+            medium_is_float32 = cpu["architecture"] == "x86_64" and not cpu["amx_bf16"]
+            args.matmul_precision = "medium" if DEVICE == "cpu" and medium_is_float32 else "high"
+        return args
 
 
 class StackedLinear(nn.Module):
-    """S linear maps, or 2 * S with stack (2, S): (S or *stack, B, in) -> (*stack, B, out)."""
+    """A linear map for each place of the stack, (S,) or (2, S): (S, B, in) -> (*stack, B, out); in
+    between two layers of a critic (2, S, B, in)."""
 
     def __init__(self, stack: tuple[int, ...], in_dim: int, out_dim: int):
         super().__init__()
@@ -129,7 +133,6 @@ class MLP(nn.Module):
         self.layers = nn.ModuleList(StackedLinear(stack, *size) for size in sizes)
 
     def forward(self, x: Tensor, dropout: float = 0.0) -> Tensor:
-        # Where ml-uwac has dropout. The paper has it before each layer: on the input, too.
         h = F.dropout(self.layers[0](x).relu_(), dropout)
         h = F.dropout(self.layers[1](h).relu_(), dropout)
         return self.layers[2](h)
@@ -138,7 +141,7 @@ class MLP(nn.Module):
     def init_weights(self, output_bound: float) -> None:
         """Initial weights of BEAR and ml-uwac."""
         for layer in self.layers[:2]:
-            bound = layer.bias.shape[-1] ** -0.5  # BEAR takes fan-out for fan-in
+            bound = layer.bias.shape[-1] ** -0.5  # fan-out, where fan-in is usual
             layer.weight.uniform_(-bound, bound)
             layer.bias.fill_(0.1)
         for parameter in self.layers[2].parameters():
@@ -146,8 +149,8 @@ class MLP(nn.Module):
 
 
 def concat(obs: Tensor, x: Tensor) -> Tensor:
-    """obs (S, B, D) beside an action or latent x, (S, B, E) -> (S, B, D + E); or beside several of
-    each state, (S, B, N, E) -> (S, B * N, D + E)."""
+    """obs (S, B, D) beside an action or latent, x (S, B, X) -> (S, B, D + X); or beside N of them
+    for each state, x (S, B, N, X) -> (S, B * N, D + X)."""
     if x.dim() == 4:
         obs = obs.repeat_interleave(x.shape[2], dim=1)
         x = x.flatten(1, 2)
@@ -164,7 +167,7 @@ class SpectralNorm(nn.Module):
         self.register_buffer("u", u.clone())  # (2, S, in, 1), first left singular vector
 
     def forward(self, weight: Tensor) -> Tensor:
-        sigma = (self.u.mT @ weight).norm(dim=-1, keepdim=True)
+        sigma = (self.u.mT @ weight).norm(dim=-1, keepdim=True)  # (2, S, 1, 1)
         return weight / sigma
 
     def power_iteration(self, weight: Tensor) -> None:
@@ -179,7 +182,7 @@ class Critic(MLP):
         super().__init__((2, S), obs_dim + action_dim, 256, 1)
         self.init_weights(output_bound=3e-3)
         self.spectral_norm = spectral_norm
-        if spectral_norm:
+        if spectral_norm:  # of all layers (ml-uwac)
             for layer in self.layers:
                 register_parametrization(layer, "weight", SpectralNorm(layer.weight))
 
@@ -262,69 +265,78 @@ def mmd(x: Tensor, y: Tensor, kernel: str, sigma: float) -> Tensor:
 
 
 @torch.no_grad()
-def mc_dropout_variance(critic: Critic, obs: Tensor, action: Tensor, rate: float, passes: int):
+def mc_dropout_variance(
+    critic: Critic, obs: Tensor, action: Tensor, rate: float, passes: int
+) -> Tensor:
     """Var[Q1], Var[Q2] over dropout passes (paper, 4.1): obs (S, B, D), action (S, B, A) ->
-    (2, S, B). In one line it is
+    (2, S, B). It is
 
         torch.stack([critic(obs, action, rate) for _ in range(passes)]).var(0)
 
-    but a pass has one mask per layer for the whole batch, so that it samples one network, where
-    ml-uwac has one per state. Like ml-uwac, it divides by passes - 1; the paper by passes."""
+    except that all states share the masks of a pass, so that it samples one network; in ml-uwac,
+    as in this line, each state has its own. `var` divides by T - 1 (ml-uwac), and the paper by T.
+    """
     first, second, last = critic.layers
-    w2 = second.weight  # (2, S, H, H)
-    precision = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("highest")  # faster for products as small as these
-    h1 = F.relu(first(concat(obs, action))) / (1 - rate)  # (2, S, B, H), no unit dropped yet
-    drop1, drop2 = torch.rand(2, passes, *w2.shape[:-1], device=w2.device) < rate  # (T, 2, S, H)
-    w3 = last.weight.squeeze(-1) * ~drop2 / (1 - rate)  # (T, 2, S, H); the last bias cancels out
-    if h1.is_cuda:  # all passes at once
-        h2 = F.relu((h1 * ~drop1.unsqueeze(-2)) @ w2 + second.bias)  # (T, 2, S, B, H)
+    h1 = F.relu(first(concat(obs, action)))  # (2, S, B, H)
+    shape = (passes, *h1.shape[:2], h1.shape[-1])  # of the masks of a hidden layer, (T, 2, S, H)
+    mask1, mask2 = (torch.rand(2, *shape, device=h1.device) >= rate) / (1 - rate)
+    w3 = last.weight.squeeze(-1) * mask2  # (T, 2, S, H); the last bias is left out: it is constant
+    if h1.is_cuda:
+        h2 = F.relu((h1 * mask1.unsqueeze(-2)) @ second.weight + second.bias)  # (T, 2, S, B, H)
         q = (h2 @ w3.unsqueeze(-1)).squeeze(-1)  # (T, 2, S, B)
     else:
-        # The same, five times as fast on a CPU: the second layer's sums over all units are made
-        # once, and a pass subtracts the part of the few units that it drops.
-        sums = h1 @ w2 + second.bias  # (2, S, B, H)
-        q = torch.empty(passes, *sums.shape[:-1])  # (T, 2, S, B)
-        for c, s in np.ndindex(sums.shape[:2]):  # each critic of each seed
-            sums_cs, w2_cs = sums[c, s], w2[c, s]
-            units = h1[c, s].T.contiguous()  # (H, B)
-            for t, drop in enumerate(drop1[:, c, s]):
-                few = drop.nonzero().squeeze(1)
-                h1_few = units.index_select(0, few)
-                w2_few = w2_cs.index_select(0, few)
-                h2 = sums_cs.addmm(h1_few.T, w2_few, alpha=-1).relu_()  # (B, H)
-                q[t, c, s] = h2 @ w3[t, c, s]
-    torch.set_float32_matmul_precision(precision)
+        q = cpu_passes(h1 / (1 - rate), second, mask1 == 0, w3)
     return q.var(0)
+
+
+def cpu_passes(scaled_h1: Tensor, second: StackedLinear, dropped: Tensor, w3: Tensor) -> Tensor:
+    """The same passes in a fifth of the time: the sums over all units, scaled_h1 (2, S, B, H), are
+    made once. Then each pass subtracts the part of the units that it drops, dropped (T, 2, S, H):
+    these are few at the usual rate, and the same in all states. -> Q (T, 2, S, B)."""
+    precision = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")  # the faster library for small products
+    w2 = second.weight
+    sums = scaled_h1 @ w2 + second.bias  # (2, S, B, H)
+    q = torch.empty(len(dropped), *sums.shape[:-1])
+    for c, s in np.ndindex(sums.shape[:2]):  # each critic of each seed
+        sums_cs, w2_cs = sums[c, s], w2[c, s]  # (B, H), (H, H)
+        h1_rows = scaled_h1[c, s].T.contiguous()  # (H, B): rows are picked faster than columns
+        for t, mask in enumerate(dropped[:, c, s]):
+            units = mask.nonzero().squeeze(1)
+            part = h1_rows.index_select(0, units).T @ w2_cs.index_select(0, units)
+            q[t, c, s] = (sums_cs - part).relu_() @ w3[t, c, s]
+    torch.set_float32_matmul_precision(precision)
+    return q
 
 
 @torch.no_grad()
 def analytic_dropout_variance(critic: Critic, obs: Tensor, action: Tensor, rate: float) -> Tensor:
-    """Var[Q1], Var[Q2] under dropout without sampling; shapes as in Critic. It is ours, not the
-    paper's. Assumes that Z, the second layer's sums, is normal under the first mask, and that
-    units' relu(Z) covary in linear parts alone (see docs/walkthrough.md)."""
+    """Var[Q1], Var[Q2] approximated without sampling (ours, not the paper's); shapes as in Critic.
+    Q is the sum of w3 * mask * relu(Z) over the second layer's units; Z, which enters their ReLU,
+    varies by the first mask. Assumes that Z is normal, and that two units' relu(Z) covary as their
+    linear parts do. Var[Q] is then what units share plus what each has alone (walkthrough.md)."""
     first, second, last = critic.layers
     w2 = second.weight
     w3 = last.weight.mT
     mask_variance = rate / (1 - rate)  # variance of one element of a mask (its mean is 1)
     h1 = F.relu(first(concat(obs, action)))
-    z = second(h1)  # mean of Z, whose deviation is std
-    std = (mask_variance * h1.square() @ w2.square()).sqrt().clamp(min=1e-12)  # no 0 / 0 below
-    t = (z / std).clamp(-8, 8)  # changes nothing in float32, but avoids slow denormal numbers
-    cdf = torch.special.ndtr(t)  # P(Z > 0), also the mean slope of relu(Z)
-    pdf = torch.exp(-0.5 * t.square()) / (2 * torch.pi) ** 0.5
-    relu = z * cdf + std * pdf  # E[relu(Z)]
-    relu_square = z * relu + std.square() * cdf  # E[relu(Z)^2]
-    # First mask, linear part: a first-layer unit moves all second-layer units together.
+    mean = second(h1)  # of Z
+    std = (mask_variance * (h1.square() @ w2.square())).sqrt().clamp(min=1e-12)  # of Z; not 0
+    ratio = (mean / std).clamp(-8, 8)  # no noticeable change, but denormal numbers are slow
+    cdf = torch.special.ndtr(ratio)  # P(Z > 0), also the mean slope of relu(Z)
+    pdf = torch.exp(-0.5 * ratio.square()) / (2 * torch.pi) ** 0.5
+    mean_relu = mean * cdf + std * pdf  # E[relu(Z)]
+    mean_square = mean * mean_relu + std.square() * cdf  # E[relu(Z)^2]
+    # Linear parts, cdf * (Z - mean): a first-layer unit moves those of all second-layer units.
     shared = mask_variance * (h1 * ((w3 * cdf) @ w2.mT)).square().sum(-1)
     # Var[mask * relu(Z)] of each unit alone, less its linear part, which `shared` has already.
-    unit = (1 + mask_variance) * relu_square - relu.square() - (cdf * std).square()
-    variance = (shared + (w3.square() * unit).sum(-1)).clamp(min=0)
+    alone = (1 + mask_variance) * mean_square - mean_relu.square() - (cdf * std).square()
+    variance = (shared + (w3.square() * alone).sum(-1)).clamp(min=0)
     return variance.view(2, *action.shape[:-1])
 
 
 def uncertainty_weight(variance: Tensor, args: Args) -> Tensor:
-    """Weight of each sample in a loss, (S, B) -> (S, B) (paper, equations 4 and 5)."""
+    """Weight of each sample in a loss (paper, equations 4 and 5), of Var[Q1] + Var[Q2] (S, B)."""
     if args.weighting == "none":
         return torch.ones_like(variance)
     if args.weighting == "variance":
@@ -359,8 +371,8 @@ class Agent(nn.Module):
         self.target_critic = copy.deepcopy(self.critic)
         self.vae = BehaviorVAE(args.num_seeds, obs_dim, action_dim)
         self.log_alpha = nn.Parameter(torch.zeros(args.num_seeds))
-        # Adam as in ml-uwac, where the paper says SGD: a factor common to all weights then cancels
-        # in the critics' loss, since Adam's steps do not depend on a loss's scale.
+        # Adam, as in ml-uwac; the paper says SGD. Adam ignores a loss's scale: with all weights of
+        # the critics' loss multiplied by a constant, the critics learn the same.
         adam = partial(torch.optim.Adam, fused=True, capturable=args.cuda_graph)
         self.optimizers = {
             "actor": adam(self.actor.parameters(), args.actor_lr),
@@ -383,7 +395,7 @@ class Agent(nn.Module):
         rate, passes = self.args.dropout, self.args.passes
         if rate == 0:
             return torch.zeros(action.shape[:-1], device=action.device)
-        # Without weights the variance is but a metric, for which the faster estimate will do.
+        # Without weights the variance is only a metric, and the faster estimate will do.
         if self.args.variance == "mc" and self.args.weighting != "none":
             return mc_dropout_variance(critic, obs, action, rate, passes).sum(0)
         return analytic_dropout_variance(critic, obs, action, rate).sum(0)
@@ -410,14 +422,15 @@ class Agent(nn.Module):
 
 
 def update(agent: Agent, data: list[Tensor], step: int | Tensor) -> dict[str, Tensor]:
-    """One step of Algorithm 1, lines 3 to 12. `data` is the whole data set: obs (n, D), action
-    (n, A), reward (n,), next_obs (n, D), done (n,). Returns metrics, (S,) each."""
+    """One step of Algorithm 1, lines 3 to 12 (4 and 9 are headings). `data` is all n transitions:
+    obs (n, D), action (n, A), reward (n,), next_obs (n, D), done (n,). Returns metrics, (S,) each.
+    """
     args = agent.args
     # Line 3: a mini-batch for each seed.
     index = torch.randint(len(data[0]), (args.num_seeds, args.batch_size), device=data[0].device)
     obs, action, reward, next_obs, done = (array[index] for array in data)  # (S, B, ...)
 
-    # Spectral norm follows the weights.
+    # Spectral norm: estimate the layers' largest singular values anew.
     agent.critic.power_iteration()
     agent.target_critic.power_iteration()
 
@@ -431,10 +444,10 @@ def update(agent: Agent, data: list[Tensor], step: int | Tensor) -> dict[str, Te
         # Line 6: the best by soft clipped double-Q, without dropout (ml-uwac: mean of T passes).
         q1, q2 = agent.target_critic(next_obs, candidates)  # (S, B, N) each
         mixture = args.lmbda * torch.minimum(q1, q2) + (1 - args.lmbda) * torch.maximum(q1, q2)
-        y, best = mixture.max(-1)  # (S, B)
+        y, best = mixture.max(-1)  # (S, B); y is the paper's, without the reward
         target_q = reward + args.gamma * (1 - done) * y
         # Line 7: Var[Q1] + Var[Q2] at the best action stands for Var[y] (ml-uwac: the maximum over
-        # the candidates). A terminal step is weighted, too, though its target has no y.
+        # the candidates). A terminal step is weighted, too, though its target is the reward alone.
         var_y = agent.uncertainty(agent.target_critic, next_obs, pick(candidates, best))  # (S, B)
         weight = agent.weigh(var_y)
     # Line 8: weighted regression of both critics, with dropout.
@@ -442,8 +455,8 @@ def update(agent: Agent, data: list[Tensor], step: int | Tensor) -> dict[str, Te
     critic_loss = (weight * (q - target_q).square()).sum(0).mean(-1)
     agent.minimize(critic_loss, "critic")
 
-    # Line 10: actions before the tanh. Paper: of the target actor at s', and of the data, which
-    # have one for each state. Here (ml-uwac): of the actor and of the VAE at s.
+    # Line 10: M actions of the actor and M of the VAE at s, before the tanh (ml-uwac). The paper
+    # takes the target actor's at s', and the data's, which have one action for each state.
     actor_samples = agent.actor.sample(obs, args.num_mmd_samples)  # (S, B, M, A)
     with torch.no_grad():
         vae_samples = agent.vae.sample(obs, args.num_mmd_samples)  # (S, B, M, A)
@@ -485,8 +498,8 @@ def update(agent: Agent, data: list[Tensor], step: int | Tensor) -> dict[str, Te
 
 
 def evaluate(agent: Agent, envs: list, entropy: list[int], num: int) -> np.ndarray:
-    """One episode in each of `d4rl.make`'s environments, in which the best of `num` samples is
-    played: returns, (S, episodes). The first episodes are the first seed's."""
+    """Play an episode in each of `d4rl.make`'s environments, the first of which are the first
+    seed's, by the best of `num` samples. -> sums of rewards (S, episodes)."""
     S = agent.args.num_seeds
     seed = np.random.SeedSequence(entropy).generate_state(1).item()
 
@@ -494,7 +507,7 @@ def evaluate(agent: Agent, envs: list, entropy: list[int], num: int) -> np.ndarr
         action = agent.act(obs.reshape(S, -1, obs.shape[-1]), num)
         return action.reshape(len(obs), -1)
 
-    with torch.random.fork_rng(GPUS):  # training draws as if there were no evaluation
+    with torch.random.fork_rng(GPUS):  # training goes on with its own random numbers
         torch.manual_seed(seed)
         return d4rl.play(act, envs, seed % 2**30).reshape(S, -1)
 
@@ -523,7 +536,7 @@ def load_checkpoint(run: str | Path, agent_type: type[Agent] = Agent) -> tuple[A
         if saved["algorithm"] != agent_type.algorithm:
             raise ValueError("it is a run of {algorithm}: use {algorithm}.py".format(**saved))
         args = agent_type.args_type(**saved["args"])
-        if to_jsonable_python(args) != saved["args"]:  # a missing one got its default
+        if to_jsonable_python(args) != saved["args"]:  # a missing argument got its default
             raise ValueError("its arguments are another version's")
         agent = agent_type(args, *saved["dims"]).to(DEVICE)
         agent.load_state_dict(saved["agent"])
@@ -542,36 +555,36 @@ def checksums(agent_type: type[Agent], update) -> dict[str, str]:
 
 
 def resume(args: Args, result: dict, agent_type: type[Agent]) -> Agent:
-    """A run's agent, its random state, and its history in `result`. Raises ValueError if the data,
-    the device or an argument that shapes training has changed. A changed script is said."""
+    """A run's agent. Restores its random state, and puts its history into `result`. Raises
+    ValueError for other data, another device or other arguments; warns of another script."""
     agent, saved = load_checkpoint(args.resume, agent_type)
     before = saved["args"] | {"data": saved["data"]["sha256"], "device": saved["device"]}
     now = result["args"] | {"data": result["data"]["sha256"], "device": result["device"]}
     for name in before.keys() - RESUMABLE:
         if before[name] != now[name]:
             raise ValueError(f"--resume: {name} was {before[name]} and cannot change")
-    scripts = saved.get("scripts") or result["scripts"]  # earlier versions recorded none
+    scripts = saved.get("scripts") or result["scripts"]  # one entry for each that trained the run
     if scripts[-1] != result["scripts"][0]:
         print("warning: the script has changed; result.json has the SHA-256 of all that trained")
         scripts.append(result["scripts"][0])
     result |= {"scripts": scripts, "history": saved["history"]}
-    RNG.set_rng_state(saved["rng"])
+    RNG.set_rng_state(saved["rng"])  # the next random number is the first update's
     agent.args = args  # with the new --total-steps
     return agent
 
 
-def as_cuda_graph(launch):
-    """`launch` recorded as one CUDA graph, which takes the step as a tensor."""
+def as_cuda_graph(train_step):
+    """`train_step` recorded as one CUDA graph, which takes the step as a tensor."""
     from tensordict.nn import CudaGraphModule
 
-    graph = CudaGraphModule(launch)
+    graph = CudaGraphModule(train_step)
     return lambda step: graph(torch.full((), step, device=DEVICE))
 
 
 def set_up(args: Args, dataset: dict | None = None, agent_type=Agent, update=update):
-    """What the user gave, as `train` takes it: folder, agent, environments, the result so far, the
-    update as a function of the step. Raises ValueError, OSError and ImportError for what cannot be
-    trained on, and then leaves no folder."""
+    """All that `train` takes: the run's folder, the agent, the environments, the result so far, and
+    the update as a function of the step alone. Raises ValueError, OSError and ImportError for what
+    cannot be trained on, and then leaves no folder."""
     if args.dropout == 0 and args.weighting != "none":
         raise ValueError("--dropout 0: no variance to weigh by; add --weighting none")
     if args.cuda_graph and DEVICE != "cuda":
@@ -581,9 +594,10 @@ def set_up(args: Args, dataset: dict | None = None, agent_type=Agent, update=upd
     if dataset is not None and args.dataset_path:
         raise ValueError(f"--dataset-path {args.dataset_path}: there are arrays already")
     args = args.resolved()
-    if dataset is None:
-        dataset = (args.dataset_path or d4rl.download(args.env_id)).expanduser().absolute()
-        args = replace(args, dataset_path=dataset)  # for --resume, from any folder
+    source = dataset
+    if source is None:
+        source = (args.dataset_path or d4rl.download(args.env_id)).expanduser().absolute()
+        args = replace(args, dataset_path=source)  # for --resume, from any folder
     torch.set_float32_matmul_precision(args.matmul_precision)
     torch.manual_seed(args.seed)
 
@@ -591,7 +605,7 @@ def set_up(args: Args, dataset: dict | None = None, agent_type=Agent, update=upd
     result = {
         "algorithm": agent_type.algorithm,
         "args": to_jsonable_python(replace(args, run_dir=None, resume=None)),
-        "data": d4rl.describe(dataset),
+        "data": d4rl.describe(source),
         "scripts": [checksums(agent_type, update)],
         "torch": str(torch.__version__),
         "device": DEVICE,
@@ -603,13 +617,13 @@ def set_up(args: Args, dataset: dict | None = None, agent_type=Agent, update=upd
         agent = resume(args, result, agent_type)
     else:
         agent = agent_type(args, *dims).to(DEVICE)
-    transitions = d4rl.qlearning_dataset(envs[0], dataset)
-    # In this order: obs, action, reward, next_obs, done.
-    data = [torch.as_tensor(array, device=DEVICE) for array in transitions.values()]
+    transitions = d4rl.qlearning_dataset(envs[0], source)
+    names = ("observations", "actions", "rewards", "next_observations", "terminals")
+    data = [torch.as_tensor(transitions[name], device=DEVICE) for name in names]
     result["transitions"] = len(data[0])
-    launch = partial(update, agent, data)
+    train_step = partial(update, agent, data)
     if args.cuda_graph:
-        launch = as_cuda_graph(launch)
+        train_step = as_cuda_graph(train_step)
 
     name = f"{args.env_id}__{agent.algorithm}__{args.seed}__{datetime.now():%Y-%m-%d_%H-%M-%S-%f}"
     run = args.resume or args.run_dir or Path("runs") / name.replace("/", "-").replace(":", "-")
@@ -617,22 +631,22 @@ def set_up(args: Args, dataset: dict | None = None, agent_type=Agent, update=upd
     print(f"{len(data[0])} transitions of {result['data']['path']}, on {DEVICE}; results in {run}")
     if args.warmup_steps >= args.total_steps:
         print(f"warning: the actor never sees Q: see --warmup-steps {args.warmup_steps}")
-    return run, agent, envs, result, launch
+    return run, agent, envs, result, train_step
 
 
-def train(run: Path, agent: Agent, envs: list, result: dict, launch) -> dict:
-    """The updates that `result` lacks, with an evaluation and a checkpoint every --eval-every.
+def train(run: Path, agent: Agent, envs: list, result: dict, train_step) -> dict:
+    """All updates up to --total-steps, with an evaluation and a checkpoint every --eval-every.
     Raises FloatingPointError where they diverge, Timeout where another process trains the run."""
     args, history = agent.args, result["history"]
-    done = history[-1] if history else {"step": 0, "seconds": 0.0}
-    began = perf_counter() - done["seconds"]
-    first = done["step"] + 1
+    last = history[-1] if history else {"step": 0, "seconds": 0.0}
+    began = perf_counter() - last["seconds"]
+    first = last["step"] + 1
     lock = FileLock(run / "in-use.lock", timeout=0)
     # What an interrupted run logged after its checkpoint is dropped (purge_step).
     with lock, SummaryWriter(run, purge_step=first) as writer:
         save(run, agent, result)  # so it can be resumed at once
         for step in trange(first, args.total_steps + 1, mininterval=10, disable=not sys.stderr):
-            metrics = launch(step)
+            metrics = train_step(step)
             evaluating = step % args.eval_every == 0 or step == args.total_steps
             if not evaluating and step % args.log_every != 0:
                 continue
@@ -640,7 +654,8 @@ def train(run: Path, agent: Agent, envs: list, result: dict, launch) -> dict:
             metrics = {name: value.tolist() for name, value in metrics.items()}  # S numbers each
             finite = np.isfinite([*metrics.values()]).all()
             if evaluating and finite:
-                for name, num in {"score": args.eval_candidates, "score_sample": 1}.items():
+                # The agent's choice, and one sample of the actor.
+                for name, num in (("score", args.eval_candidates), ("score_sample", 1)):
                     returns = evaluate(agent, envs, [args.seed, step], num)
                     metrics[name] = d4rl.normalized_score(args.env_id, returns).mean(1).tolist()
                     finite &= np.isfinite(returns).all()
@@ -659,22 +674,22 @@ def train(run: Path, agent: Agent, envs: list, result: dict, launch) -> dict:
     return result
 
 
-def main(args: Args, dataset: dict | None = None, agent_type=Agent, update=update) -> dict:
-    """Train on the task's data, or on `dataset`, arrays named as in D4RL; perhaps by an agent and
-    update of one's own. Returns the contents of result.json. Raises as `set_up` and `train`."""
+def main(args: Args, dataset=None, agent_type: type[Agent] = Agent, update: Callable = update):
+    """Train on the task's data, or on `dataset`, arrays named as in D4RL. `agent_type` and `update`
+    may be your own. Returns the contents of result.json. Raises as `set_up` and `train`."""
     precision = torch.get_float32_matmul_precision()
     try:
-        with torch.random.fork_rng(GPUS):  # what training changes in torch is put back
+        with torch.random.fork_rng(GPUS):  # the caller's random numbers go on as without it
             return train(*set_up(args, dataset, agent_type, update))
     finally:
         torch.set_float32_matmul_precision(precision)
 
 
 def command_line(agent_type=Agent, update=update, description: str = __doc__) -> None:
-    """`main` by the command line. What the user gave wrong ends in one line."""
+    """`main` for the command line. Errors of the set-up, mostly a user's, end in one line."""
     try:
         args = tyro.cli(agent_type.args_type, description=description)
-        if args.resume:  # the run's own arguments become the defaults
+        if args.resume:  # the same command line, with the run's own arguments as defaults
             args = load_checkpoint(args.resume, agent_type)[0].args
             args = tyro.cli(agent_type.args_type, default=args)
         ready = set_up(args, None, agent_type, update)
