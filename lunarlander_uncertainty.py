@@ -59,7 +59,7 @@ class Args:
     expert_seed: Seed = 1  # seed of the expert; with 1 its mean return is 280 (paper: 270)
     expert_iterations: PositiveInt = 900  # AWR updates of the expert, 2,048 steps before each
     beta: PositiveFloat = 1.6  # weight = beta / (Var[Q1] + Var[Q2]) (paper, 5.5, with one Var)
-    dropout: Annotated[float, Field(gt=0, lt=1)] = 0.1  # rate (ml-uwac), of hidden layers; see MLP
+    dropout: Annotated[float, Field(gt=0, lt=1)] = 0.1  # rate; none on the input (ml-uwac)
     weight_clip: PositiveFloat = 1.5  # largest weight (paper, 5.5, where 1.5 limits 1 / Var)
     hidden_dim: PositiveInt = 64  # units per hidden layer, H
     batch_size: PositiveInt = 256  # transitions per update, B (BEAR)
@@ -72,7 +72,8 @@ class Args:
 
 
 class StackedLinear(nn.Module):
-    """S linear maps, or 2 * S with stack (2, S): (S or *stack, B, in) -> (*stack, B, out)."""
+    """A linear map for each place of the stack, (S,) or (2, S): (S, B, in) -> (*stack, B, out); in
+    between two layers of a critic (2, S, B, in)."""
 
     def __init__(self, stack: tuple[int, ...], in_dim: int, out_dim: int):
         super().__init__()
@@ -93,15 +94,14 @@ class MLP(nn.Module):
         self.layers = nn.ModuleList(StackedLinear(stack, *size) for size in sizes)
 
     def forward(self, x: Tensor, dropout: float = 0.0) -> Tensor:
-        # The paper has dropout before each layer: on the input, too. Here it is ml-uwac's.
         h = F.dropout(self.layers[0](x).relu_(), dropout)
         h = F.dropout(self.layers[1](h).relu_(), dropout)
         return self.layers[2](h)
 
 
 def concat(obs: Tensor, x: Tensor) -> Tensor:
-    """obs (S, B, D) beside an action or latent x, (S, B, E) -> (S, B, D + E); or beside several of
-    each state, (S, B, N, E) -> (S, B * N, D + E)."""
+    """obs (S, B, D) beside an action or latent, x (S, B, X) -> (S, B, D + X); or beside N of them
+    for each state, x (S, B, N, X) -> (S, B * N, D + X)."""
     if x.dim() == 4:
         obs = obs.repeat_interleave(x.shape[2], dim=1)
         x = x.flatten(1, 2)
@@ -122,26 +122,27 @@ class Critic(MLP):
 
 @torch.no_grad()
 def analytic_dropout_variance(critic: Critic, obs: Tensor, action: Tensor, rate: float) -> Tensor:
-    """Var[Q1], Var[Q2] under dropout without sampling; shapes as in Critic. It is ours, not the
-    paper's. Assumes that Z, the second layer's sums, is normal under the first mask, and that
-    units' relu(Z) covary in linear parts alone (see docs/walkthrough.md)."""
+    """Var[Q1], Var[Q2] approximated without sampling (ours, not the paper's); shapes as in Critic.
+    Q is the sum of w3 * mask * relu(Z) over the second layer's units; Z, which enters their ReLU,
+    varies by the first mask. Assumes that Z is normal, and that two units' relu(Z) covary as their
+    linear parts do. Var[Q] is then what units share plus what each has alone (walkthrough.md)."""
     first, second, last = critic.layers
     w2 = second.weight
     w3 = last.weight.mT
     mask_variance = rate / (1 - rate)  # variance of one element of a mask (its mean is 1)
     h1 = F.relu(first(concat(obs, action)))
-    z = second(h1)  # mean of Z, whose deviation is std
-    std = (mask_variance * h1.square() @ w2.square()).sqrt().clamp(min=1e-12)  # no 0 / 0 below
-    t = (z / std).clamp(-8, 8)  # changes nothing in float32, but avoids slow denormal numbers
-    cdf = torch.special.ndtr(t)  # P(Z > 0), also the mean slope of relu(Z)
-    pdf = torch.exp(-0.5 * t.square()) / (2 * torch.pi) ** 0.5
-    relu = z * cdf + std * pdf  # E[relu(Z)]
-    relu_square = z * relu + std.square() * cdf  # E[relu(Z)^2]
-    # First mask, linear part: a first-layer unit moves all second-layer units together.
+    mean = second(h1)  # of Z
+    std = (mask_variance * (h1.square() @ w2.square())).sqrt().clamp(min=1e-12)  # of Z; not 0
+    ratio = (mean / std).clamp(-8, 8)  # no noticeable change, but denormal numbers are slow
+    cdf = torch.special.ndtr(ratio)  # P(Z > 0), also the mean slope of relu(Z)
+    pdf = torch.exp(-0.5 * ratio.square()) / (2 * torch.pi) ** 0.5
+    mean_relu = mean * cdf + std * pdf  # E[relu(Z)]
+    mean_square = mean * mean_relu + std.square() * cdf  # E[relu(Z)^2]
+    # Linear parts, cdf * (Z - mean): a first-layer unit moves those of all second-layer units.
     shared = mask_variance * (h1 * ((w3 * cdf) @ w2.mT)).square().sum(-1)
     # Var[mask * relu(Z)] of each unit alone, less its linear part, which `shared` has already.
-    unit = (1 + mask_variance) * relu_square - relu.square() - (cdf * std).square()
-    variance = (shared + (w3.square() * unit).sum(-1)).clamp(min=0)
+    alone = (1 + mask_variance) * mean_square - mean_relu.square() - (cdf * std).square()
+    variance = (shared + (w3.square() * alone).sum(-1)).clamp(min=0)
     return variance.view(2, *action.shape[:-1])
 
 
