@@ -3,11 +3,13 @@
     python benchmark/report.py
     python benchmark/report.py runs                               # every run in runs/
     python benchmark/report.py runs/RUN runs/OTHER_RUN --metrics mmd alpha
+    python benchmark/report.py runs --latex                       # runs.tex and others, for a paper
 
 Runs that differ in the seed alone are averaged. A row and a line name the arguments that are not
-the method's defaults, as in "UWAC, beta 2.5". Of a run and its copies at earlier updates the
-longest is shown. Policies that evaluate.py played (evaluation.json) have a table and a figure.
-A figure's axis is logarithmic where a metric of no score grows tenfold.
+the method's defaults, as in "UWAC, beta 2.5", and the script where it was changed between runs. Of
+a run and its copies at earlier updates the longest is shown. Policies that evaluate.py played
+(evaluation.json) have a table and a figure. A figure's axis is logarithmic where a metric of no
+score grows tenfold.
 """
 
 import sys
@@ -21,7 +23,8 @@ from dataclasses import dataclass
 import pandas as pd
 import tyro
 
-from benchmark.lib.curves import draw_curves, draw_policies
+from benchmark.lib.curves import curves_of, policies_of
+from benchmark.lib.figures import save
 from benchmark.lib.files import errors_in_one_line, new_files
 from benchmark.lib.policies import POLICIES
 from benchmark.lib.runs import FIGURE, METHOD, SETTING, evaluations, played, read_all
@@ -43,7 +46,7 @@ class Args:
     # Folders of result files, folders of runs, or result files.
     results: tyro.conf.Positional[tuple[Path, ...]] = (Path("runs/grid"),)
     metrics: tuple[str, ...] = ("target_q", "score", "score_sample")  # a panel each
-    latex: bool = False  # each table as TEX, too
+    latex: bool = False  # each table as TEX, too, to \input with the package booktabs
     folder: Path = Path("runs/report")  # for report.md, tables as CSV, figures as PNG and PDF
 
 
@@ -65,17 +68,19 @@ def draw(runs: pd.DataFrame, found: pd.DataFrame, metrics: list[str], folder: Pa
                 print(f"{about}: no run has {name}, so no panel shows it", file=sys.stderr)
         if measured and rows["step"].nunique() > 1:  # else there is no line
             picture = folder / f"{start}-{'-'.join(measured)}.png"
-            draw_curves(run, rows, measured, picture)
+            save(curves_of(run, rows, measured), picture)
             text.append(f"![{about}]({picture.name})")
         of_policies = scores[(scores[FIGURE] == list(setting)).all(axis=1)]
         if len(of_policies):
-            draw_policies(run, of_policies, folder / f"{start}-policies.png")
+            save(policies_of(run, of_policies), folder / f"{start}-policies.png")
             text.append(f"![{run['task']}, who plays]({start}-policies.png)")
     return text
 
 
 def main(args: Args) -> None:
     """Raises ValueError, and OSError where a file cannot be written."""
+    if places := [name for name in args.metrics if Path(name).exists()]:
+        raise ValueError(f"{' '.join(places)}: taken for metrics; name runs before --metrics")
     runs = read_all(args.results)
     found = evaluations(runs)
     known = {name for history in runs["history"] for name in history[0]} - {"step", "seconds"}
@@ -97,12 +102,19 @@ def main(args: Args) -> None:
     with new_files(args.folder, "report") as new:
         for name, rows in tables.items():
             rows.to_csv(new / f"{name}.csv", index=False)
+            words, common = printed(name, rows, "pipe")
+            text += [CAPTIONS[name], words] + [f"All: {common}."] * bool(common)
             if args.latex:
-                (new / f"{name}.tex").write_text(printed(name, rows, "latex_booktabs"))
-            text += [CAPTIONS[name], printed(name, rows, "pipe")]
+                words, _ = printed(name, rows, "latex_booktabs")
+                (new / f"{name}.tex").write_text(f"{words}\n", encoding="utf-8")
         text += draw(runs, found, list(args.metrics), new)
-        (new / "report.md").write_text("\n\n".join(text) + "\n")
-    print(printed("runs", tables["runs"], "pipe"), args.folder / "report.md", sep="\n\n")
+        (new / "report.md").write_text("\n\n".join(text) + "\n", encoding="utf-8")
+    words, common = printed("runs", table, "pipe")
+    encoding = sys.stdout.encoding or "utf-8"  # which may lack the ± of a table
+    shown = "\n\n".join(
+        [words, *[f"All: {common}."] * bool(common), str(args.folder / "report.md")]
+    )
+    print(shown.encode(encoding, "replace").decode(encoding))
 
 
 if __name__ == "__main__":

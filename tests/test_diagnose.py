@@ -73,9 +73,9 @@ def test_the_vaes_error_is_of_the_mean_of_its_actions_and_its_spread_of_a_states
 def test_data_that_moved(points, refused):
     uwac.main(short(uwac, variance="analytic"))
     Path("points.hdf5").rename("moved.hdf5")
-    line = refused("run", diagnose)
-    where = "run: learned from points.hdf5, which is no file here: give --dataset-path"
-    assert line == f"error: {where}"
+    file = Path("points.hdf5").absolute()
+    problem = f"run: learned from {file}, which is no file here: give --dataset-path"
+    assert refused("run", diagnose) == f"error: {problem}"
     of_run = diagnose.data_of(Path("run"), uwac.load_checkpoint("run")[1], Path("moved.hdf5"))
     kept = np.arange(50) % 5 != 4  # time ends an episode after five steps
     assert of_run[0].numpy() == pytest.approx(points["observations"][kept], rel=1e-6)

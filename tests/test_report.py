@@ -1,15 +1,20 @@
-"""benchmark/report.py and q_share.py on results made by hand."""
+"""benchmark/report.py and its modules in lib/, on results made by hand."""
 
 import csv
 import json
 import math
+import os
+import subprocess
+import sys
 from unittest.mock import ANY
 
+import h5py
 import numpy as np
 import pandas as pd
 import pytest
+from conftest import ROOT
 
-from benchmark import published_context, q_share, report
+from benchmark import report
 from benchmark.lib import curves, files, methods, published, runs, tables
 from benchmark.lib.methods import SCRIPTS, script_of
 
@@ -50,10 +55,10 @@ def evaluation(scores, step=200, policy="sample", candidates=1):
 def drawn(monkeypatch):
     """Run and metrics of each figure by its name; nothing is drawn, as that takes long."""
     found = {}
-    draw_curves = lambda run, rows, metrics, path: found.update({path.name: (run, metrics)})
-    monkeypatch.setattr(report, "draw_curves", draw_curves)
-    monkeypatch.setattr(report, "draw_policies", lambda *_: None)
-    return found
+    monkeypatch.setattr(report, "curves_of", lambda run, rows, metrics: (run, metrics))
+    monkeypatch.setattr(report, "policies_of", lambda *_: None)
+    monkeypatch.setattr(report, "save", lambda figure, path: found.update({path.name: figure}))
+    yield found
 
 
 def test_numbers_of_a_row(tmp_path):
@@ -75,6 +80,26 @@ def test_numbers_of_a_row(tmp_path):
         assert ("(all in the warm-up)" in row["protocol"]) == (warmup == 1200)
 
 
+def stack(*results):
+    """One run of several agents, each with the history of one of the results."""
+    found = json.loads(json.dumps(results[0]))
+    found["args"]["num_seeds"] = len(results)
+    for rows in zip(found["history"], *(one["history"] for one in results)):
+        for name, values in rows[0].items():
+            if isinstance(values, list):
+                rows[0][name] = [row[name][0] for row in rows[1:]]
+    return found
+
+
+def test_agents_of_a_stack_are_seeds(tmp_path):
+    """Whose hours are a share of the run's."""
+    (row,) = table(
+        save(tmp_path, stack(result(scores=[5.0, 10.0]), result(scores=[5.0, 30.0]))), "runs"
+    )
+    found = [float(row[name]) for name in ("seeds", "score", "score error", "Q target", "hours")]
+    assert found == [2, 20, 10, 10, 1]
+
+
 def test_others_scores_and_aggregates_are_of_one_sample(tmp_path, drawn):
     """Of four seeds' scores the middle two have a mean of 3.5, all of them of 7."""
     door = [result("bear", i, [50.0]) for i in range(4)]
@@ -82,7 +107,7 @@ def test_others_scores_and_aggregates_are_of_one_sample(tmp_path, drawn):
     pen = [result(method, 0, [9.0], env_id="pen-expert") for method in ("bear", "uwac")]
     args = save(tmp_path, *door[2:6], *pen)
     (beside, _) = table(args, "beside")
-    ours = ("BEAR", "UWAC", "UWAC: error")
+    ours = ("BEAR", "UWAC", "UWAC error")
     assert [float(beside[f"here: {name}"]) for name in ours] == [5.0, 1.5, 0.5]
     assert (beside["paper: UWAC"], beside["paper: BC"]) == ("10.7", "0.5")
     assert not (args.folder / "aggregates.csv").exists() and not drawn
@@ -105,7 +130,7 @@ def test_two_methods_are_compared_by_all_ways_to_deal_their_seeds(tmp_path):
     args = save(tmp_path, *bears, *uwacs, result("bear+sn", 0, [1.0]))
     (row,) = table(args, "comparisons")
     assert (row["method"], row["against"]) == ("UWAC", "BEAR")
-    found = [float(row[name]) for name in ("difference", "p", "least p", "error")]
+    found = [float(row[name]) for name in ("difference", "p", "least p", "difference error")]
     assert found == pytest.approx([-7 / 6, 0.7, 0.1, math.hypot(1.5, math.sqrt(13 / 9))])
 
 
@@ -198,7 +223,9 @@ def test_copies_are_one_run_and_what_is_left_out_is_named(tmp_path, capsys):
     args = report.Args(results=(tmp_path,), folder=tmp_path / "report")
     (row,) = table(args, "runs")
     assert row["score"] == "20.0" and row["seeds"] == "1" and not capsys.readouterr().err
-    policies = [(row["updates"], row["score"], row["error"]) for row in table(args, "policies")]
+    policies = [
+        (row["updates"], row["score"], row["score error"]) for row in table(args, "policies")
+    ]
     assert policies == [("100", "2.0", "1.0"), ("200", "4.0", "2.0")]
     (tmp_path / "grid/b.json").write_text(json.dumps(result("uwac") | {"method": "uwac"}))
     assert [row["method"] for row in table(args, "runs")] == ["BEAR", "UWAC"]
@@ -209,7 +236,8 @@ def test_copies_are_one_run_and_what_is_left_out_is_named(tmp_path, capsys):
     assert "1.json: left out, not a result (ValueError('not evaluated yet" in new
     assert "2.json: left out, not a result (KeyError" in nothing
     assert "run-1/evaluation.json: damaged, move it away" in damaged
-    assert "run-2/result.json: another has its arguments and seed" in other
+    assert "0.json: left out, " in other
+    assert "run-2/result.json has its arguments and seed" in other
 
 
 def test_scores_of_policies(tmp_path, drawn):
@@ -223,14 +251,16 @@ def test_scores_of_policies(tmp_path, drawn):
     args = save(tmp_path, one, two, three)
     rows = {row["method"]: row for row in table(args, "policies") if row["updates"] == "200"}
     assert len(rows) == 2 and float(rows["UWAC"]["score"]) == 3
-    assert float(rows["UWAC"]["error"]) == pytest.approx(math.sqrt(7 / 3))
+    assert float(rows["UWAC"]["score error"]) == pytest.approx(math.sqrt(7 / 3))
     assert float(rows["BEAR"]["score"]) == pytest.approx(10 / 3) and rows["BEAR"]["agents"] == "3"
-    assert float(rows["BEAR"]["error"]) == pytest.approx(np.std([2, 3, 5], ddof=1) / math.sqrt(3))
+    assert float(rows["BEAR"]["score error"]) == pytest.approx(
+        np.std([2, 3, 5], ddof=1) / math.sqrt(3)
+    )
     (beside,) = table(args, "beside")
     run, _ = drawn["01-door-human-target_q-score-score_sample.png"]
     line = curves.references(run, "score")["BC, the VAE's decoder"]
     assert float(beside["here: BC, the VAE's decoder"]) == line == 6
-    run["max_reward"] = 20
+    run["bound"] = 2000.0
     assert list(curves.references(run, "target_q").values()) == [pytest.approx(2000)]
     noisy = [evaluation([[1.0]], policy=policy, candidates=9) for policy in ("noisy", "best")]
     rows = table(save(tmp_path, result("uwac") | {"policies": noisy}), "policies")
@@ -268,7 +298,8 @@ def test_a_figure_has_panels_of_what_was_measured(tmp_path, drawn, capsys):
     for metrics in (("ood_auroc",), ("ood_auroc", "mmd")):
         args.metrics = metrics
         report.main(args)
-    assert {name: metrics for name, (_, metrics) in drawn.items()} == {
+    metrics = {name: figure[1] for name, figure in drawn.items() if figure}
+    assert metrics == {
         "01-door-human-ood_auroc.png": ["ood_auroc"],
         "01-door-human-ood_auroc-mmd.png": ["ood_auroc", "mmd"],
         "02-door-human-mmd.png": ["mmd"],
@@ -276,16 +307,17 @@ def test_a_figure_has_panels_of_what_was_measured(tmp_path, drawn, capsys):
     assert "door-human, warm-up 100: no run has ood_auroc" in capsys.readouterr().err
 
 
-def test_a_curve_is_the_median_of_its_seeds(tmp_path, monkeypatch):
-    for seed, last in enumerate((20.0, 30.0, 1e9)):
-        (tmp_path / f"{seed}.json").write_text(json.dumps(result(seed=seed, scores=[10.0, last])))
+def test_a_curve_is_the_median_of_its_agents(tmp_path):
+    """Of a stack of two and of a run alone, which the legend counts as three."""
+    pair = stack(result(scores=[10.0, 20.0]), result(scores=[10.0, 2e9]))
+    save(tmp_path, pair, result(seed=2, scores=[10.0, 30.0]))
     found = runs.read_all((tmp_path,))
-    grids = []
-    monkeypatch.setattr(curves, "finish", lambda grid, *rest: grids.append(grid))
-    run = pd.concat([found.iloc[0], pd.Series({"vae_score": np.nan})])
-    curves.draw_curves(run, runs.evaluations(found), ["target_q"], tmp_path / "a.png")
-    line = grids[0].axes_dict["target_q"].lines[0]
-    assert line.get_ydata().tolist() == [5, 15]
+    figure = curves.curves_of(found.iloc[0], runs.evaluations(found), ["target_q"])
+    (axes,) = figure.axes
+    assert axes.lines[0].get_ydata().tolist() == [5, 15]
+    low, high = axes.collections[0].get_paths()[0].vertices[:, 1].min(), axes.dataLim.y1
+    assert (low, high) == (5, 1e9) and axes.get_yscale() == "log"
+    assert [text.get_text() for text in figure.legends[0].texts] == ["BEAR (3)"]
 
 
 def test_published_scores(tmp_path, monkeypatch):
@@ -293,39 +325,155 @@ def test_published_scores(tmp_path, monkeypatch):
     paper = {"paper: UWAC (v0)": 10.7, "paper: BEAR (v0)": -0.3}
     assert published.paper_scores("door-human") == paper
     assert published.paper_scores("hopper-random")["paper: UWAC (v0)"] == 22.4
-    rows = [{"step": 1, "scores": [[9.0, 9.0]]}, {"step": 2, "scores": [[1.0, 2.0], [3.0, 6.0]]}]
-    (tmp_path / "door-human.json").write_text(json.dumps({"history": rows}))
-    monkeypatch.setattr(published, "CLONED", tmp_path)
+    rows = [("door-human", 1, 9.0), ("door-human", 2, 1.5), ("door-human", 2, 4.5), ("a", 2, 7.0)]
+    pd.DataFrame(rows, columns=["task", "step", "score"]).to_csv(tmp_path / "bc.csv")
+    monkeypatch.setattr(published, "CLONED", tmp_path / "bc.csv")
     assert published.cloned_scores("door-human") == {published.BC: 3}
-    context = published_context.scores()
+    assert published.cloned_scores("pen-human") == {}
+    context = published.beside_the_paper()
     row = context.loc["hopper-medium-expert"].round(1).to_list()
     assert len(context) == 12 and row == [134.7, 21.2, 96.3, 64.7, 111.8, 116.5]
-    published_context.draw(context, tmp_path / "published.png")
 
 
-def test_q_share(tmp_path):
-    """Q's share counts at the limit of alpha alone, after the warm-up and near the data."""
-    one = result("uwac", weighting="variance", beta=2.0, spectral_norm=True, mmd_kernel="gaussian")
-    one["args"] |= {"seed": 5, "num_seeds": 2, "warmup_steps": 5}
-    row = {"seconds": 1.0, "alpha": [22026.4, 3.0], "mmd": [0.1, 0.1], "score_sample": [1.0, 2.0]}
-    row |= {"variance": [4.0, 8.0], "weight": [0.5, 0.5]}
-    one["history"] = [row | {"step": step} for step in range(5, 12)]
-    for early in one["history"][:2]:
-        early["score_sample"] = [9.0, 9.0]
-    one["history"][4]["mmd"] = [1.4, 0.1]
-    shares = {"a-5": [0.8, 0.8], "a-9": [0.6, 0.6], "a-10": [0.25, 0.5], "b-10": [0.7, 0.7]}
-    shares = {name: {"q_share": share} for name, share in shares.items()}
-    (tmp_path / "door").mkdir()
-    (tmp_path / "door/a.json").write_text(json.dumps(one))
-    (tmp_path / "door-diagnosis.json").write_text(json.dumps(shares))
-    within = one["args"] | {"warmup_steps": 11}
-    (tmp_path / "door/b.json").write_text(json.dumps(one | {"args": within}))
-    agents = q_share.read_agents(tmp_path)
-    found = "at the end of 1 of 2 runs; there Q has 25.000% (of 1 checkpoints of 1 runs near "
-    assert found in q_share.at_the_limit(agents)
-    agents = agents[agents["warmup"] == 5]
-    (row,) = q_share.equal_weights(agents).to_dict("records")
-    assert (row["runs"], row["lowest"], row["highest"]) == (2, 1, 2)
-    (row,) = q_share.scores_below_the_limit(agents).to_dict("records")
-    assert (row["seed"], row["size"], row["min"], row["max"]) == (6, 5, 2, 2)
-    q_share.draw(agents, tmp_path / "q-share.png")
+@pytest.mark.parametrize("number, sums", [
+    (1, [1105.0, 141.5, 440.0, 773.0, 802.6, 379.9, 322.7, 485.4, 642.5, 997.0, -8.9, 0.7]),
+    (2, [594.7, 42.7, 460.3, 440.8, 72.7, 93.6, 116.8, 386.5, 476.1, 64.2, 0.1, -9.3]),
+])  # fmt: skip
+def test_the_papers_tables_add_up(number, sums):
+    """To what the columns of the tables in the paper's source do."""
+    table = pd.read_csv(published.PAPER / f"table{number}.csv").drop(columns=["table", "task"])
+    assert table.sum().round(1).to_list() == sums
+
+
+def text_of(args):
+    report.main(args)
+    return (args.folder / "report.md").read_text(encoding="utf-8")
+
+
+def rows_in(text, *headings):
+    """Of the table that has these columns, by column."""
+    lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines()]
+    (start,) = [i for i, cells in enumerate(lines) if {*headings} <= {*cells}]
+    end = lines.index([""], start)
+    return [dict(zip(lines[start], cells)) for cells in lines[start + 2 : end]]
+
+
+def test_the_text_has_means_with_errors_and_medians_of_q(tmp_path, capsys):
+    """Q explodes in one seed of three. What all runs have in common stands below the table."""
+    found = [result(seed=i, scores=[4.0, 10.0 + i]) for i in range(3)]
+    found[2]["history"][1]["target_q"] = [1e9]
+    others = [result("uwac", i, [4.0, score]) for i, score in enumerate((9.0, 9.5, 11.5))]
+    text = text_of(save(tmp_path, *found, *others))
+    bear, _ = rows_in(text, "method", "hours")
+    assert bear["score"] == "11.0 ± 0.6" and bear["sample"] == "1.1 ± 0.1"
+    assert bear["Q target"] == "6" and bear["hours"] == "2.00"
+    common = "All: door-human; a.hdf5, 6,704 transitions, sha256 ?; 200 updates, warm-up 100."
+    assert common in text and not {"task", "data", "protocol"} & {*bear}
+    shown = capsys.readouterr().out
+    assert rows_in(shown, "hours")[0] == bear and common in shown
+    (pair,) = rows_in(text, "against")
+    assert (pair["difference"], pair["p"], pair["least p"]) == ("-0.1 ± 0.1", "0.400", "0.100")
+
+
+def test_a_setting_that_differs_has_a_column(tmp_path):
+    text = text_of(save(tmp_path, result(), result(env_id="pen-expert")))
+    assert "| task" in text and "| protocol" not in text and "All: a.hdf5" in text
+
+
+def test_a_large_q_is_short(tmp_path):
+    found = result()
+    found["history"][1]["target_q"] = [4.32e8]
+    assert " 4.3e8 " in text_of(save(tmp_path, found))
+
+
+def test_methods_stand_in_the_order_given(tmp_path):
+    for name in ("uwac", "bear", "bear+sn"):
+        (tmp_path / f"{name}.json").write_text(json.dumps(result(name)))
+    given = ("bear+sn", "uwac", "bear")
+    args = report.Args(tuple(tmp_path / f"{name}.json" for name in given), folder=tmp_path / "a")
+    assert [row["method"] for row in table(args, "runs")] == ["BEAR + SN", "UWAC", "BEAR"]
+    args = report.Args((tmp_path,), folder=tmp_path / "a")  # of a folder that of METHODS
+    assert [row["method"] for row in table(args, "runs")] == ["BEAR", "UWAC", "BEAR + SN"]
+
+
+def test_latex(tmp_path):
+    args = save(tmp_path, result(scores=[9.0, 10.0]), result(seed=1, scores=[9.0, 14.0]))
+    args.latex = True
+    report.main(args)
+    lines = (args.folder / "runs.tex").read_text(encoding="utf-8").splitlines()
+    assert lines[1] == "\\toprule" and " & 12.0 ± 2.0 & " in lines[4]
+
+
+def test_changed_scripts_are_other_methods(tmp_path, capsys):
+    """Each under a name of its own; runs that do not say their script stay as they are."""
+    sums = [
+        {"uwac.py": "a" * 64, "other.py": "c" * 64},
+        {"uwac.py": "b" * 64, "other.py": "c" * 64},
+    ]
+    found = [
+        result("uwac", scores=[score]) | {"scripts": [of]} for score, of in zip((1.0, 2.0), sums)
+    ]
+    args = save(
+        tmp_path, *found, result("uwac", scores=[3.0]), result("uwac", seed=1, scores=[5.0])
+    )
+    rows = {row["method"]: float(row["score"]) for row in table(args, "runs")}
+    assert rows == {"UWAC, uwac.py aaaaaaaa": 1, "UWAC, uwac.py bbbbbbbb": 2, "UWAC": 4}
+    assert not capsys.readouterr().err
+    again = tmp_path / "again"
+    again.mkdir()
+    args = save(again, found[0], found[0] | {"args": found[1]["args"] | {"seed": 1}})
+    (row,) = table(args, "runs")
+    assert (row["method"], row["seeds"]) == ("UWAC", "2")
+
+
+@pytest.mark.parametrize("content", [None, b"damaged", "another"])
+def test_a_run_outlives_its_data(tmp_path, capsys, content):
+    """The file is gone, damaged, or another of that name; a result may know the largest reward."""
+    data = tmp_path / "data.hdf5"
+    if content == "another":
+        with h5py.File(data, "w") as file:
+            file["rewards"] = np.array([7.0])
+            file["observations"] = file["actions"] = np.zeros((1, 1))
+            file["terminals"] = np.array([True])
+    elif content:
+        data.write_bytes(content)
+    found = result() | {"data": {"path": str(data), "sha256": "0" * 64}}
+    (tmp_path / "a.json").write_text(json.dumps(found))
+    assert pd.isna(runs.read_all((tmp_path / "a.json",))["bound"][0])
+    (tmp_path / "b.json").write_text(json.dumps(found | {"max_reward": 20.0}))
+    assert runs.read_all((tmp_path / "b.json",))["bound"][0] == pytest.approx(2000)
+    assert not capsys.readouterr().err
+    if content == "another":
+        found["data"]["sha256"] = files.checksum(data)
+        (tmp_path / "c.json").write_text(json.dumps(found))
+        assert runs.read_all((tmp_path / "c.json",))["bound"][0] == pytest.approx(700)
+
+
+def test_a_run_behind_metrics_is_no_metric(tmp_path):
+    save(tmp_path, result())
+    with pytest.raises(ValueError, match="taken for metrics; name runs before"):
+        report.main(report.Args(metrics=("mmd", str(tmp_path)), folder=tmp_path / "report"))
+
+
+def test_report_py_where_a_terminal_has_neither_utf_8_nor_windows(tmp_path):
+    """As a program: in Latin-1, which lacks the –, and with a notebook's backend not installed."""
+    (tmp_path / "a.json").write_text(json.dumps(result()))
+    (tmp_path / "b.json").write_text(json.dumps(result("uwac") | {"history": [
+        {"step": 100, "seconds": 1.0, "score": [1.0], "target_q": [1.0]}]}))  # fmt: skip
+    about = {"PYTHONIOENCODING": "latin-1", "MPLBACKEND": "module://matplotlib_inline.backend"}
+    command = [
+        sys.executable,
+        ROOT / "benchmark" / "report.py",
+        tmp_path,
+        "--folder",
+        tmp_path / "r",
+    ]
+    done = subprocess.run(
+        command, env=os.environ | about, capture_output=True, cwd=tmp_path, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "–" in (tmp_path / "r" / "report.md").read_text(encoding="utf-8")
+    assert (
+        b"BEAR" in done.stdout
+        and (tmp_path / "r" / "01-door-human-target_q-score-score_sample.png").exists()
+    )

@@ -50,13 +50,13 @@ def test_mmd(kernel, power):
         distance = (a.unsqueeze(-2) - b.unsqueeze(-3)).abs().pow(power).sum(-1)
         return torch.exp(-distance / (2 * 7.0)).mean((-1, -2))
 
-    x, y = 3000 + torch.randn(2, 5, 40, 3)
+    x, y = 3000 + torch.randn(2, 2, 5, 40, 3)
     squared = mean_kernel(x, x) + mean_kernel(y, y) - 2 * mean_kernel(x, y)
     assert_close(uwac.mmd(x, y, kernel, 7.0), (squared + 1e-6).sqrt(), rtol=1e-4, atol=0)
-    x = torch.zeros(2, 4, 3, requires_grad=True)
+    x = torch.zeros(1, 2, 4, 3, requires_grad=True)
     equal = uwac.mmd(x, x.detach().clone(), kernel, 20.0)
     equal.sum().backward()
-    assert_close(equal.detach(), torch.full((2,), 1e-3))
+    assert_close(equal.detach(), torch.full((1, 2), 1e-3))
     assert x.grad.isfinite().all()
 
 
@@ -74,10 +74,9 @@ def test_act_takes_one_state_shared_states_and_each_seeds_own(script):
         found = agent.act(given, num=1)
         np.testing.assert_allclose(found[0], wanted[0], atol=0.05)
         assert found.shape == wanted.shape == agent.act(given, num=3).shape
-    four = np.concatenate([obs, obs])
-    for wrong in (obs[..., 1:], obs[..., :1], obs[:1], four, obs[None], obs[0, 0, 0]):
-        with pytest.raises(ValueError, match="^observations .* are not "):
-            agent.act(wrong)
+    for num in (0, -1):
+        with pytest.raises(ValueError, match=f"num must be at least 1, not {num}"):
+            agent.act(obs, num)
 
 
 def critic_and_pairs():
@@ -102,20 +101,6 @@ def test_mc_is_the_variance_of_plain_passes(p, as_on_a_gpu, monkeypatch):
     assert_close(found, expected, rtol=1e-4 if as_on_a_gpu else 1e-5, atol=0)
 
 
-def test_a_gpu_takes_passes_in_pieces_of_at_most_1_gb(monkeypatch):
-    """On the way of a GPU, with tensors that hold no numbers."""
-    largest = []
-    relu = torch.nn.functional.relu
-    monkeypatch.setattr(uwac.F, "relu", lambda x, **_: largest.append(x.numel()) or relu(x))
-    monkeypatch.setattr(torch.Tensor, "is_cuda", True)
-    with torch.device("meta"):
-        critic = uwac.Critic(20, obs_dim=39, action_dim=28)
-        pairs = torch.empty(20, 4096, 39), torch.empty(20, 4096, 28)
-        found = uwac.mc_dropout_variance(critic, *pairs, 0.1, 100)
-    assert found.shape == (2, 20, 4096)
-    assert 2**27 < max(largest) <= 2**28
-
-
 @pytest.mark.parametrize("p", [0.1, 0.5])
 def test_analytic_is_the_variance_of_many_passes(p):
     """Of 2,000, which have a relative standard error of sqrt(2 / 2,000) = 3.2%."""
@@ -134,11 +119,10 @@ def test_analytic_is_the_variance_of_many_passes(p):
 ])  # fmt: skip
 def test_weights_by_hand(weighting, weights):
     """beta / Var and its relatives, at most the clip; from no variance to an infinite one."""
-    variance = torch.tensor([0.0, 1.6, 4.0, math.inf], requires_grad=True)
+    variance = torch.tensor([0.0, 1.6, 4.0, math.inf])
     args = uwac.Args(weighting=weighting, beta=1.6, weight_clip=1.5)
     found = uwac.uncertainty_weight(variance, args)
     assert_close(found, torch.tensor(weights))
-    assert not found.requires_grad
     args.weight_clip = 0.5
     assert uwac.uncertainty_weight(variance, args).max() == (1 if weighting == "none" else 0.5)
 

@@ -19,7 +19,7 @@ def weights_of(control, **changes):
     agent.target_critic.load_state_dict(agent.critic.state_dict())
     pairs = torch.randn(2, 50, 5), torch.rand(2, 50, 2)
     networks = agent.target_critic, agent.critic
-    found = [agent.weigh(agent.uncertainty(one, *pairs), agent.args) for one in networks]
+    found = [agent.weigh(agent.uncertainty(one, *pairs)) for one in networks]
     variance = uwac.Agent.uncertainty(agent, agent.critic, *pairs)
     own = uwac.uncertainty_weight(variance, agent.args)
     assert changes or own.std(1).min() > 0.01

@@ -1,12 +1,12 @@
 """report.py's figures: metrics over updates, and scores of policies over updates."""
 
-from pathlib import Path
-
 import pandas as pd
 import seaborn as sns
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 
-from benchmark.lib.figures import columns, mark, save, shade_warmup
+from benchmark.lib.figures import columns, mark, new_figure, shade_warmup
 from benchmark.lib.methods import METHODS
 from benchmark.lib.policies import POLICIES
 from benchmark.lib.published import cloned_scores, paper_scores
@@ -30,11 +30,10 @@ def references(run: pd.Series, metric: str) -> dict[str, float]:
     """Lines of comparison in a metric's panel, by what they are."""
     lines = {"mmd": {"threshold": run["args"]["mmd_threshold"]}}
     lines["ood_auroc"] = {"chance": 0.5, "paper, on walker2d-expert": 0.845}
-    if pd.notna(run["max_reward"]) and run["args"]["gamma"] < 1:
-        bound = run["max_reward"] / (1 - run["args"]["gamma"])
-        lines["target_q"] = lines["policy_q"] = {"largest reward\n/ (1 - γ)": bound}
+    if pd.notna(run["bound"]):
+        lines["target_q"] = lines["policy_q"] = {"largest reward\n/ (1 - γ)": run["bound"]}
     scores = paper_scores(run["task"]) | cloned_scores(run["task"])
-    if pd.notna(run["vae_score"]):
+    if pd.notna(run.get("vae_score")):
         scores[POLICIES["vae"]] = run["vae_score"]
     lines["score"] = lines["score_sample"] = scores
     return lines.get(metric, {})
@@ -51,100 +50,102 @@ def colours_of(methods: dict[str, str]) -> dict[str, tuple | str]:
     return {label: found[label] for label in methods}
 
 
-def draw_lines(rows: pd.DataFrame, x: str, y: str, hue: str, col: str, **settings) -> sns.FacetGrid:
-    """A panel for each value of `col`, a line with markers for each value of `hue`."""
-    return sns.relplot(
-        rows,
-        x=x,
-        y=y,
-        hue=hue,
-        style=hue,
-        col=col,
-        col_wrap=columns(rows[col].nunique()),
-        kind="line",
-        markers=True,
-        height=4,
-        aspect=1.1,
-        **settings,
-    )
+def panels(number: int) -> tuple[Figure, list[Axes]]:
+    """A figure with so many axes."""
+    width = columns(number)
+    height = -(-number // width)
+    figure = new_figure(4.6 * width, 4.2 * height + 0.6)
+    axes = figure.subplots(height, width, squeeze=False).flatten()
+    for empty in axes[number:]:
+        empty.remove()
+    return figure, list(axes[:number])
 
 
-def finish(grid: sns.FacetGrid, run: pd.Series, title: str, path: Path) -> None:
+def finish(figure: Figure, axes: list[Axes], run: pd.Series, title: str) -> Figure:
     """What all panels have in common."""
-    for axes in grid.axes.flat:
-        axes.set(xlabel="updates")
-        axes.xaxis.label.set_visible(True)
-        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
-        axes.xaxis.set_tick_params(labelbottom=True)
-        shade_warmup(axes, run["args"]["warmup_steps"])
-        axes.set_xlim(0)
+    handles, labels = axes[0].get_legend_handles_labels()
+    for panel in axes:
+        if panel.get_legend():
+            panel.get_legend().remove()
+        panel.set(xlabel="updates")
+        panel.xaxis.set_major_formatter(EngFormatter(sep=""))
+        shade_warmup(panel, run["args"]["warmup_steps"])
+        panel.set_xlim(0)
     kernel = str(run["args"].get("mmd_kernel")).capitalize()
-    grid.figure.suptitle(f"{run['task']}, {kernel} kernel of the MMD")
-    grid.figure.set_layout_engine("constrained")
-    sns.move_legend(grid, "outside lower center", title=title, ncols=2)
-    save(grid.figure, path)
+    figure.suptitle(f"{run['task']}, {kernel} kernel of the MMD")
+    figure.legend(handles, labels, loc="outside lower center", title=title, ncols=2)
+    return figure
 
 
-def draw_curves(run: pd.Series, found: pd.DataFrame, metrics: list[str], path: Path) -> None:
+def labels_of(found: pd.DataFrame) -> dict[str, str]:
+    """Of each method, with its number of seeds in brackets where one has several."""
+    agents = found.drop_duplicates(["method", "run", "agent"])
+    seeds = agents["method"].value_counts(sort=False)
+    return {name: f"{name} ({n})" if seeds.max() > 1 else name for name, n in seeds.items()}
+
+
+def scale(panel: Axes, metric: str) -> None:
+    low, high = panel.dataLim.intervaly
+    if metric in ("score", "score_sample"):
+        if high - low < 5:  # or noise would look like a difference
+            panel.set_ylim((low + high) / 2 - 3, (low + high) / 2 + 3)
+    # What explodes, or is a large share, would hide all else. A log scale leaves 0 out.
+    elif metric == "q_share" or high > (10 * low if low > 0 else 1000):
+        panel.set_yscale("symlog" if low < 0 else "log")
+
+
+def curves_of(run: pd.Series, found: pd.DataFrame, metrics: list[str]) -> Figure:
     """A panel for each metric, a line for each method with a band over all its seeds; `found`
     are evaluations in the setting of `run`, and each metric has values in it."""
-    long = found.melt(["step", "method"], metrics, "metric", "value").dropna()
-    drawn = found[found["method"].isin(long["method"])]
+    drawn = found.dropna(subset=metrics, how="all")
+    labels = labels_of(drawn)
     colours = colours_of(dict(zip(drawn["method"], drawn["name"])))
-    seeds = found.drop_duplicates(["method", "run", "agent"])["method"].value_counts()
-    several = seeds.max() > 1
-    labels = {name: f"{name} ({seeds[name]})" if several else name for name in colours}
-    long["method"] = long["method"].map(labels)
-    grid = draw_lines(
-        long,
-        "step",
-        "value",
-        "method",
-        "metric",
-        estimator="median",  # of a Q that explodes in some seeds the mean says nothing
-        errorbar=("pi", 100),
-        err_kws={"alpha": 0.12},
-        palette={labels[name]: colour for name, colour in colours.items()},
-        facet_kws={"sharey": False},
-    )
-    for metric, axes in grid.axes_dict.items():
+    style = {"palette": {labels[name]: colour for name, colour in colours.items()}}
+    style |= {"hue_order": list(labels.values()), "style_order": list(labels.values())}
+    style |= {"estimator": "median", "errorbar": ("pi", 100), "err_kws": {"alpha": 0.12}}
+    drawn = drawn.assign(method=drawn["method"].map(labels))
+    figure, axes = panels(len(metrics))
+    for panel, metric in zip(
+        axes, metrics
+    ):  # of a Q that explodes in some seeds a mean says nothing
+        sns.lineplot(
+            drawn, x="step", y=metric, hue="method", style="method", markers=True, ax=panel, **style
+        )
         words = {"unit": run["unit"], "candidates": run["args"].get("eval_candidates", 100)}
-        axes.set(title="", ylabel=AXES.get(metric, metric).format(**words))
-        for i, line in enumerate(axes.lines):  # markers in turn show lines that hide each other
+        panel.set_ylabel(AXES.get(metric, metric).format(**words))
+        for i, line in enumerate(panel.lines):  # markers in turn show lines that hide each other
             points = len(line.get_xdata())
             if points > 2 * len(labels):
                 line.set_markevery((i, max(len(labels), points // 12)))
-        low, high = axes.dataLim.intervaly
-        if metric in ("score", "score_sample"):
-            if high - low < 5:  # or noise would look like a difference
-                axes.set_ylim((low + high) / 2 - 3, (low + high) / 2 + 3)
-        # What explodes, or is a large share, would hide all else. A log scale leaves 0 out.
-        elif metric == "q_share" or high > (10 * low if low > 0 else 1000):
-            axes.set_yscale("symlog" if low < 0 else "log")
-        mark(axes, references(run, metric))
+        scale(panel, metric)
+        mark(panel, references(run, metric))
+    several = list(labels) != list(labels.values())
     title = "median and range over seeds, whose number is in brackets" if several else ""
-    finish(grid, run, title, path)
+    return finish(figure, axes, run, title)
 
 
-def draw_policies(run: pd.Series, rows: pd.DataFrame, path: Path) -> None:
+def policies_of(run: pd.Series, rows: pd.DataFrame) -> Figure:
     """A panel for each method, a line for each of POLICIES with a band of a standard error; `rows`
     are of `played`, in the setting of `run`."""
     sizes = sorted(rows["N"].unique())
     order = dict.fromkeys(POLICIES[policy].format(N) for policy in POLICIES for N in sizes)
     order = [name for name in order if name in set(rows["who"])]
-    grid = draw_lines(
-        rows,
-        "updates",
-        "score",
-        "who",
-        "method",
-        errorbar="se",
-        hue_order=order,
-        style_order=order,
-        palette="colorblind",
-    )
-    for method, axes in grid.axes_dict.items():
-        axes.set(title=method, ylabel=run["unit"])
-        mark(axes, paper_scores(run["task"]) | cloned_scores(run["task"]))
+    methods = list(rows["method"].unique())
+    figure, axes = panels(len(methods))
+    style = {"hue": "who", "style": "who", "hue_order": order, "style_order": order}
+    for panel, method in zip(axes, methods):
+        some = rows[rows["method"] == method]
+        sns.lineplot(
+            some,
+            x="updates",
+            y="score",
+            errorbar="se",
+            palette="colorblind",
+            markers=True,
+            ax=panel,
+            **style,
+        )
+        panel.set(title=method, ylabel=run["unit"])
+        mark(panel, paper_scores(run["task"]) | cloned_scores(run["task"]))
     over = " or ".join(sorted(set(rows["over"])))
-    finish(grid, run, f"mean, and standard error over {over}", path)
+    return finish(figure, axes, run, f"mean, and standard error over {over}")

@@ -6,13 +6,10 @@ columns may come from several sources, so their differences say nothing.
 
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
-from benchmark.lib.files import read_json
-
 PAPER = Path(__file__).parents[1] / "paper"
-CLONED = Path(__file__).parents[1] / "results" / "bc"
+CLONED = Path(__file__).parents[1] / "results" / "bc.csv"
 BC = "BC, the actor's network"
 
 
@@ -37,9 +34,20 @@ def paper_scores(task: str) -> dict[str, float]:
 
 
 def cloned_scores(task: str) -> dict[str, float]:
-    """Behaviour cloning by the actor's network, if bc.py's result is in results/bc."""
-    file = CLONED / f"{task}.json"
-    if not file.exists():
-        return {}
-    scores = read_json(file)["history"][-1]["scores"]  # (seeds, episodes)
-    return {BC: float(np.mean(scores))}
+    """Behaviour cloning by the actor's network, if results/bc.csv has the task."""
+    rows = pd.read_csv(CLONED).query("task == @task")
+    last = rows[rows["step"] == rows["step"].max()]
+    return {BC: float(last["score"].mean())} if len(last) else {}
+
+
+def beside_the_paper() -> pd.DataFrame:
+    """A row for each of the paper's Gym-MuJoCo tasks that all have, all on D4RL's own v0 files: its
+    scores; three runs of the official BEAR; the highest of 65,000 evaluations of eleven others."""
+    paper = pd.read_csv(PAPER / "table1.csv").set_index("task")
+    logs = pd.read_csv(PAPER / "bear_official_logs.csv", comment="#")
+    others = pd.read_csv(PAPER / "d4rl_v0_evaluations.csv", comment="#")
+    official = logs.groupby("task")[["score_last50", "score_best_epoch"]].mean()
+    official.columns = ["official BEAR, last 50 epochs", "official BEAR, best epoch"]
+    table = paper[["UWAC", "UWAC_std", "BEAR"]].add_prefix("paper: ").join(official, how="inner")
+    table["highest of anyone"] = others.groupby("task")["highest"].max()
+    return table.sort_values("paper: UWAC")

@@ -10,7 +10,7 @@ import tyro
 
 import d4rl
 import uwac
-from benchmark.lib.files import read_json
+from benchmark.lib.files import checksum, read_json
 from benchmark.lib.methods import METHODS, SCRIPTS, script_of
 from benchmark.lib.policies import POLICIES, earlier_results, key_of
 from benchmark.lib.published import others_scores
@@ -45,11 +45,27 @@ def usual_args(method: str, algorithm: str, env_id: str) -> dict:
     return vars(args.resolved())
 
 
+@functools.cache
+def largest_in(path: Path, sha256: str) -> float | None:
+    """A file's largest reward, if it is the one of this checksum and can be read."""
+    try:
+        known = checksum(path) == sha256
+        return float(d4rl.read(path)["rewards"].max()) if known else None
+    except (OSError, ValueError, KeyError):  # gone, locked, damaged: the run is as it was
+        return None
+
+
 def max_reward(data: dict) -> float | None:
-    """The data's largest reward, if a result says it or names a file that is here."""
-    if "max_reward" in data or not Path(data["path"]).is_file():
-        return data.get("max_reward")
-    return float(d4rl.read(data["path"])["rewards"].max())
+    """The data's largest reward, if a result says it or the very file is here."""
+    if data.get("max_reward") is not None:
+        return data["max_reward"]
+    return largest_in(Path(data["path"]), data.get("sha256"))
+
+
+def bound_of(result: dict) -> float | None:
+    """Largest reward / (1 - gamma), where both are known."""
+    reward, gamma = result.get("max_reward", max_reward(result["data"])), result["args"]["gamma"]
+    return reward / (1 - gamma) if reward is not None and gamma < 1 else None
 
 
 def method_of(result: dict) -> str:
@@ -89,7 +105,9 @@ def read(file: Path) -> dict:
         raise ValueError("not evaluated yet")
     args, data, updates = result["args"], result["data"], result["history"][-1]["step"]
     warmup = f"warm-up {args['warmup_steps']:,}"
-    conditions = ", ".join([warmup, *named(args, vars(uwac.Args), CONDITIONS)])
+    conditions = ", ".join(
+        [warmup, *named(args, vars(uwac.Args) | {"matmul_precision": "high"}, CONDITIONS)]
+    )
     within = " (all in the warm-up)" if updates <= args["warmup_steps"] else ""
     size = f"{result['transitions']:,} transitions"
     env_id = d4rl.full_id(args["env_id"])
@@ -112,42 +130,79 @@ def read(file: Path) -> dict:
         "updates": updates,
         "history": result["history"],
         "hardware": result["hardware"],
-        "max_reward": max_reward(data),
+        "bound": bound_of(result),
+        "scripts": scripts_of(result),
         "policies": result.get("policies") or earlier_results(file.parent),
     }
 
 
+def scripts_of(result: dict) -> dict[str, str]:
+    """SHA-256 of each file that trained it, by its name; of several versions with "+" between."""
+    found: dict[str, list[str]] = {}
+    for version in result.get("scripts", []):
+        for file, sha256 in version.items():
+            found.setdefault(file, []).append(sha256)
+    return {file: "+".join(dict.fromkeys(several)) for file, several in found.items()}
+
+
+def files_in(path: Path) -> list[Path]:
+    """Result files that a path names. Raises ValueError where it names none."""
+    files = [path if path.is_file() else path / "result.json"]
+    if not files[0].exists():
+        files = []
+        for pattern in ("*.json", "*/result.json", "grid/*.json"):
+            files += sorted(path.glob(pattern))
+    if not files:
+        raise ValueError(f"no results in {path}; benchmark/run.py makes some")
+    return files
+
+
+def brief(sums: str) -> str:
+    return "+".join(sha256[:8] for sha256 in sums.split("+"))
+
+
+def tell_scripts_apart(runs: list[dict]) -> None:
+    """Runs of one label whose scripts differ get labels that say which is whose."""
+    of_label: dict[str, list[dict]] = {}
+    for run in runs:
+        of_label.setdefault(run["method"], []).append(run)
+    for several in of_label.values():
+        sums = {item for run in several for item in run["scripts"].items()}
+        files = [file for file, _ in sums]
+        for run in several:
+            changed = [x for x in run["scripts"].items() if files.count(x[0]) > 1]
+            run["method"] = ", ".join(
+                [run["method"], *(f"{file} {brief(several)}" for file, several in changed)]
+            )
+
+
 def read_all(paths: tuple[Path, ...]) -> pd.DataFrame:
-    """A row for each run, in the order of the paper's tasks and of METHODS. Of a run and its copies
-    at earlier updates the longest stays. Raises ValueError."""
+    """A row for each run, in the order of the paper's tasks, of `paths` and of METHODS. Of a run
+    and its copies at earlier updates the longest stays. Raises ValueError."""
     runs: dict[tuple, dict] = {}
-    for path in paths:
-        files = [path if path.is_file() else path / "result.json"]
-        if not files[0].exists():
-            files = []
-            for pattern in ("*.json", "*/result.json", "grid/*.json"):
-                files += sorted(path.glob(pattern))
-        if not files:
-            raise ValueError(f"no results in {path}; benchmark/run.py makes some")
-        for file in files:
+    for place, path in enumerate(paths):
+        for file in files_in(path):
             try:
-                new = read(file)
+                new = read(file) | {"place": place}
             except (ValueError, KeyError, TypeError) as error:
                 print(f"{file}: left out, not a result ({error!r})", file=sys.stderr)
                 continue
             key = tuple(new[name] for name in (*FIGURE, "method", "seeds"))
+            key = (*key, *new["scripts"].items())
             old = runs.setdefault(key, new)
             short, long = sorted((old, new), key=lambda run: len(run["history"]))
             if short["history"] != long["history"][: len(short["history"])]:
-                message = "another has its arguments and seed; the longer counts"
-                print(f"{file}: {message}", file=sys.stderr)
+                kept = f"{long['file']} has its arguments and seed, and is no shorter"
+                print(f"{short['file']}: left out, {kept}", file=sys.stderr)
             runs[key] = long | {"policies": old["policies"] + new["policies"]}
+            runs[key]["place"] = old["place"]
     if not runs:
         raise ValueError(f"no results in {', '.join(map(str, paths))}")
-    order = {name: place for place, name in enumerate([*others_scores().index, *METHODS])}
+    tell_scripts_apart([*runs.values()])
+    order = {name: number for number, name in enumerate([*others_scores().index, *METHODS])}
     rank = lambda run: (order.get(run["task"], 99), *(run[name] for name in SETTING))
-    ordered = sorted(runs.values(), key=lambda run: (rank(run), order.get(run["name"], 99)))
-    return pd.DataFrame(ordered)
+    last = lambda run: (run["place"], order.get(run["name"], 99))
+    return pd.DataFrame(sorted(runs.values(), key=lambda run: (*rank(run), *last(run))))
 
 
 def evaluations(runs: pd.DataFrame) -> pd.DataFrame:

@@ -1,4 +1,4 @@
-"""report.py's tables, as data frames; CAPTIONS say what they hold."""
+"""Numbers as they are printed, tests, and report.py's tables; CAPTIONS say what these hold."""
 
 from itertools import combinations
 
@@ -21,12 +21,14 @@ COLUMNS = {  # of a metric in the table of runs
 }
 DIGITS = {"MMD": 3, "weight": 3, "AUROC": 2, "hours": 2, "p": 3, "least p": 3}  # of others 1
 DIGITS |= dict.fromkeys(("P(improvement)", "P(improvement) low", "P(improvement) high"), 2)
+WHOLE = ("seeds", "evaluations", "seeds against", "data sets", "seeds of each")
+WHOLE += ("updates", "agents", "episodes", "N")
 CAPTIONS = {
-    "runs": """**Runs.** A score is the mean of the last ten evaluations after the warm-up, or the
-last evaluation where fewer than ten lie after it ("evaluations" says 10 or 1): so in every table.
-"score" is of the best of N actions, "sample" of one sample of the actor; both are returns outside
-D4RL's tasks. Errors are standard errors over seeds. Q target, MMD, weight (the critic's) and AUROC
-are the last. Hours of wall time are a seed's. A mean is over the seeds that have the number. Best
+    "runs": """**Runs**: means over seeds ± standard error; of Q targets, which may explode, the
+median. A score is the mean of the last ten evaluations after the warm-up, or the last evaluation
+where fewer than ten lie after it ("evaluations" says 10 or 1): so in every table. "score" is of the
+best of N actions, "sample" of one sample of the actor; both are returns outside D4RL's tasks. Q
+target, MMD, weight (the critic's) and AUROC are the last. Hours of wall time are a seed's. Best
 scores that were chosen with dropout noise are left out.""",
     "comparisons": """**Two methods at a time**, by one sample of the actor: the difference of their
 means over seeds, its standard error, and p of a permutation test: the share of all ways to deal
@@ -41,6 +43,36 @@ seeds: interquartile mean (IQM), and the probability that a seed scores more tha
     "policies": """**Policies.** The error is the standard error over agents, or over the episodes
 of a single agent.""",
 }
+
+
+def plain(value: float, digits: int = 0) -> str:
+    """With commas, halves up, and no -0."""
+    text = f"{value + np.copysign(1e-9, value):,.{digits}f}"
+    return text if text.strip("-0.") else text.removeprefix("-")
+
+
+def of_q(value: float) -> str:
+    """A Q or a return; large ones as 4.3e8."""
+    large = f"{value:.1e}".replace("e+0", "e").replace("e+", "e")
+    return large if abs(value) >= 1e6 else plain(value)
+
+
+def mean_error(mean: float, error: float, digits: int = 1) -> str:
+    """ "104.4 ± 3.1"; without an error where a single value has none."""
+    text = "–" if np.isnan(mean) else plain(mean, digits)
+    return text if np.isnan(error) else f"{text} ± {error:.{digits}f}"
+
+
+def gap(one: np.ndarray, other: np.ndarray, axis: int) -> np.ndarray:
+    return np.abs(one.mean(axis) - other.mean(axis))
+
+
+def p_values(one: pd.Series, other: pd.Series) -> tuple[float, float]:
+    """Of a permutation test: the share of all ways to deal the values to two groups, as many to
+    each, whose means differ as much or more. And the least that so few values can give."""
+    test = permutation_test((one, other), gap, alternative="greater", rng=0)
+    largest = np.isclose(test.null_distribution, test.null_distribution.max())
+    return test.pvalue, largest.mean()
 
 
 def headline(found: pd.DataFrame) -> pd.Series:
@@ -58,15 +90,12 @@ def run_table(agents: pd.DataFrame) -> pd.DataFrame:
     """A row for each setting and method: means over seeds, and standard errors."""
     rows = agents.groupby(METHOD, sort=False)
     table = rows.mean()
+    table["Q target"] = rows["Q target"].median()
     table.insert(0, "evaluations", table.pop("evaluations"))
     table.insert(0, "seeds", rows.size())
-    for name in ("score", "sample", "Q target"):
+    for name in ("score", "sample"):
         table.insert(table.columns.get_loc(name) + 1, f"{name} error", rows[name].sem())
     return table.reset_index()
-
-
-def gap(one: np.ndarray, other: np.ndarray, axis: int) -> np.ndarray:
-    return np.abs(one.mean(axis) - other.mean(axis))
 
 
 def comparison_table(agents: pd.DataFrame) -> pd.DataFrame:
@@ -77,14 +106,11 @@ def comparison_table(agents: pd.DataFrame) -> pd.DataFrame:
         several = [method for method in scores if len(scores[method]) > 1]
         for other, method in combinations(several, 2):
             one, two = scores[method], scores[other]
-            test = permutation_test((one, two), gap, alternative="greater", rng=0)
-            largest = np.isclose(test.null_distribution, test.null_distribution.max())
             row = dict(zip(SETTING, setting)) | {"method": method, "against": other}
             row |= {"seeds": len(one), "seeds against": len(two)}
             row["difference"] = one.mean() - two.mean()
-            row["error"] = np.hypot(one.sem(), two.sem())
-            row["p"] = test.pvalue
-            row["least p"] = largest.mean()
+            row["difference error"] = np.hypot(one.sem(), two.sem())
+            row["p"], row["least p"] = p_values(one, two)
             rows.append(row)
     return pd.DataFrame(rows)
 
@@ -103,7 +129,7 @@ def beside_table(table: pd.DataFrame, cloned: pd.Series) -> pd.DataFrame:
     ours = table.pivot_table("sample", SETTING, "method", sort=False)
     errors = table.pivot_table("sample error", SETTING, "method", sort=False)
     for method in errors:
-        ours.insert(ours.columns.get_loc(method) + 1, f"{method}: error", errors[method])
+        ours.insert(ours.columns.get_loc(method) + 1, f"{method} error", errors[method])
     ours = ours.add_prefix("here: ")
     ours.insert(0, f"here: {POLICIES['vae']}", cloned)
     tasks = ours.index.get_level_values("task")
@@ -140,7 +166,7 @@ def aggregate_table(agents: pd.DataFrame) -> pd.DataFrame:
     for method in scores.columns.difference(["BEAR"], sort=False) if "BEAR" in scores else ():
         for protocol, both in scores[["BEAR", method]].dropna().groupby("protocol", sort=False):
             ours, theirs = both[method].to_list(), both["BEAR"].to_list()
-            row = {"method": method, "protocol": protocol, "data sets": len(both)}
+            row = {"protocol": protocol, "method": method, "data sets": len(both)}
             row["seeds of each"] = min(map(len, ours + theirs))
             row |= interval("IQM", interquartile_mean, ours)
             row |= interval("BEAR's IQM", interquartile_mean, theirs)
@@ -152,25 +178,39 @@ def aggregate_table(agents: pd.DataFrame) -> pd.DataFrame:
 def policy_table(played: pd.DataFrame) -> pd.DataFrame:
     """A row for each method, update and policy: mean score, standard error."""
     rows = played.groupby([*METHOD, "updates", "episodes", "policy", "N", "who"], sort=False)
-    table = rows.agg(agents=("agent", "nunique"), score=("score", "mean"), error=("score", "sem"))
-    return table.reset_index()
+    scores = {"score": ("score", "mean"), "score error": ("score", "sem")}
+    return rows.agg(agents=("agent", "nunique"), **scores).reset_index()
 
 
 def side_by_side(policies: pd.DataFrame) -> pd.DataFrame:
     """The same with a row for each method and update, and columns for each policy."""
     index = [*METHOD, "updates", "agents", "episodes", "who"]
-    wide = policies.set_index(index)[["score", "error"]].unstack(sort=False)
+    wide = policies.set_index(index)[["score", "score error"]].unstack(sort=False)
     columns = {}
     for name in policies["who"].unique():
         columns[name] = wide["score", name]
-        columns[f"{name}: error"] = wide["error", name]
+        columns[f"{name} error"] = wide["score error", name]
     return pd.DataFrame(columns).reset_index()
 
 
-def printed(name: str, table: pd.DataFrame, form: str) -> str:
-    """A table as text, in one of tabulate's forms."""
+def in_words(column: str, table: pd.DataFrame) -> list[str]:
+    """A column's cells, with errors where the table has them."""
+    if not pd.api.types.is_numeric_dtype(table[column]):
+        return [*table[column].fillna("–")]
+    if column == "Q target":
+        return ["–" if np.isnan(value) else of_q(value) for value in table[column]]
+    digits = 0 if column in WHOLE else DIGITS.get(column, 1)
+    errors = table.get(f"{column} error", pd.Series(np.nan, table.index))
+    return [mean_error(*pair, digits) for pair in zip(table[column].astype(float), errors)]
+
+
+def printed(name: str, table: pd.DataFrame, form: str) -> tuple[str, str]:
+    """A table as text, in one of tabulate's forms, and what all of its rows have in common."""
     shown = side_by_side(table) if name == "policies" else table
     shown = shown.dropna(axis="columns", how="all")
-    shown = shown.round({column: DIGITS.get(column, 1) for column in shown})
-    shown = shown.replace(-0.0, 0.0).astype(object).where(shown.notna(), None)
-    return shown.to_markdown(index=False, tablefmt=form, missingval="–", floatfmt=".6g")
+    settings = [column for column in SETTING if column in shown]
+    common = [column for column in settings if shown[column].nunique() == 1]
+    columns = [x for x in shown if x not in common and not x.endswith(" error")]
+    words = pd.DataFrame({column: in_words(column, shown) for column in columns})
+    text = words.to_markdown(index=False, tablefmt=form, disable_numparse=True)
+    return text, "; ".join(shown[column].iloc[0] for column in common)

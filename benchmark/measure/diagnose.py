@@ -193,7 +193,7 @@ def weights(agent: uwac.Agent, obs: Tensor) -> dict[str, Tensor]:
     action = agent.actor.sample(obs, 1).squeeze(2).tanh()
     q = agent.critic(obs, action).amin(0)  # (S, B)
     variance = agent.uncertainty(agent.critic, obs, action)
-    weight = agent.weigh(variance, agent.args)
+    weight = agent.weigh(variance)
     ranks = [spearmanr(v, q2).statistic for v, q2 in zip(variance.cpu(), q.square().cpu())]
     found = {
         "variance_spread": variance.std(1) / variance.mean(1),
