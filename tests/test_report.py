@@ -417,8 +417,9 @@ def test_changed_scripts_are_other_methods(tmp_path, capsys):
     rows = {row["method"]: float(row["score"]) for row in table(args, "runs")}
     assert rows == {"UWAC, uwac.py aaaaaaaa": 1, "UWAC, uwac.py bbbbbbbb": 2, "UWAC": 4}
     assert not capsys.readouterr().err
-    args = save(tmp_path, found[0], found[0] | {"args": found[1]["args"] | {"seed": 1}})
-    (row,) = table(args, "runs")
+    (tmp_path / "same").mkdir()
+    same = [found[0], found[0] | {"args": found[0]["args"] | {"seed": 1}}]
+    (row,) = table(save(tmp_path / "same", *same), "runs")
     assert (row["method"], row["seeds"]) == ("UWAC", "2")
 
 
