@@ -718,13 +718,14 @@ def drawn(t: Tables) -> dict[Path, pictures.Figure]:
 
 
 def content(figure: pictures.Figure) -> str:
-    """A checksum of the points that a figure shows."""
-    shown = []
+    """A checksum of the points that a figure shows, and of its lines' colours."""
+    shown, colours = [], []
     for axes in figure.findobj(pictures.Axes):
         shown += [line.get_xydata() for line in axes.lines]
         shown += [dots.get_offsets() for dots in axes.collections]
-    texts = [f"{x:.5g}" for points in shown for x in np.ma.filled(points, np.nan).flatten()]
-    return hashlib.sha256(" ".join(texts).encode()).hexdigest()
+        colours += [str(line.get_color()) for line in axes.lines]
+    numbers = [f"{x:.5g}" for points in shown for x in np.ma.filled(points, np.nan).flatten()]
+    return hashlib.sha256(" ".join(numbers + colours).encode()).hexdigest()
 
 
 def wrong_on(file: Path, t: Tables, tables: tuple[dict, dict]) -> list[str]:
