@@ -6,7 +6,9 @@ README.md beside this file has an example, and says how far it is D4RL.
 import csv
 import hashlib
 import os
+import re
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
 
 import gymnasium as gym
@@ -28,6 +30,7 @@ TASKS = {  # class in envs.py, step limit, and the returns that score 0 (random)
 LONG_HORIZON = {"pen": 200, "hammer": 600, "door": 300, "relocate": 500}  # human-longhorizon's
 ARRAYS = ("observations", "actions", "rewards", "terminals", "timeouts", "next_observations")
 MINARI = ("terminations", "truncations")  # its names for terminals and timeouts
+CONVERT = "python benchmark/make_dataset.py --minari converts Minari's sets"
 HERE = Path(__file__).parent
 DEMO = "door-demo.hdf5"
 SERVER = "http://rail.eecs.berkeley.edu/datasets/offline_rl/"
@@ -38,7 +41,7 @@ FLOAT32_MAX = np.finfo(np.float32).max
 
 
 class Arrays(dict):
-    """Arrays by their names in a file, and in `about` what `describe` says of it."""
+    """The arrays of a file by their names there, with what was known of it when they were read."""
 
 
 with open(HERE / "datasets.csv") as table:
@@ -53,14 +56,15 @@ for env_id in (*DATASETS, *(f"{task}-v0" for task in TASKS)):
     gym.register(env_id, f"d4rl.envs:{name}", max_episode_steps=limit, additional_wrappers=methods)
 for env_id in (HERE / "elsewhere.txt").read_text().split():
     gym.register(env_id, lambda task, **_: task_of(task), kwargs={"task": env_id})
+ENTRY_POINTS = {env_id: gym.registry[env_id].entry_point for env_id in TASK_OF}
 # Version 0 is the paper's, whatever newer one there is.
 warnings.filterwarnings("ignore", f".*The environment ({'|'.join(TASKS)})-.* is out of date")
 
 
 def full_id(env_id: str) -> str:
-    """The id of D4RL's task with its version, which is 0 unless it is given, and without a module
-    before it (`d4rl:door-human`); another id as it is. Raises ValueError without a version 0."""
-    name = env_id.split(":")[-1]
+    """The id of D4RL's task with its version, which is 0 unless it is given, and without `d4rl:`;
+    another id as it is, and one with another module. Raises ValueError without a version 0."""
+    name = env_id.removeprefix("d4rl:")
     known = name if name in TASK_OF else f"{name}-v0"
     if known not in TASK_OF and f"{name}-v1" in TASK_OF:
         raise ValueError(f"{env_id}: has no version 0; choose {name}-v1 or {name}-v2")
@@ -72,6 +76,21 @@ def task_of(env_id: str) -> str:
     if full_id(env_id) not in TASK_OF:
         raise ValueError(f"{env_id}: of D4RL's tasks, this port has {', '.join(TASKS)}")
     return TASK_OF[full_id(env_id)]
+
+
+def kind_of(env_id: str) -> str:
+    """What all versions and data sets share: "door" of door-human-v0 and of AdroitHandDoor-v1."""
+    name = re.sub(r"^.*[:/]|-v\d+$", "", env_id)
+    task = name.lower().removeprefix("adroithand").split("-")[0]
+    return task if task in TASKS else name
+
+
+def id_of(env: gym.Env) -> str:
+    """The environment's id, with its module if D4RL's own has that id. Raises ValueError."""
+    if env.spec is None:
+        raise ValueError(f"{env}: has no id; register it, and make it with gym.make")
+    own = env.spec.entry_point == ENTRY_POINTS.get(env.spec.id, env.spec.entry_point)
+    return env.spec.id if own else f"{type(env.unwrapped).__module__}:{env.spec.id}"
 
 
 class UnitActions(gym.ActionWrapper):
@@ -96,10 +115,14 @@ def make(env_id: str, **settings) -> UnitActions:
     """`gym.make` for environments of which D4RL's format can hold data: with vectors of numbers,
     bounded actions, here scaled to [-1, 1], and a step limit. The version may be missing:
     `door-human`. Raises ValueError, and what the environment itself raises."""
+    name = full_id(env_id)
     try:
-        env = gym.make(full_id(env_id), **settings)
+        env = gym.make(name, **settings)
     except gym.error.Error as error:
         raise ValueError(f"{env_id}: {error}") from None
+    if (name in TASK_OF) != (id_of(env) in TASK_OF):  # whoever is imported last has an id
+        taken = f"{env.spec.id} is {env.spec.entry_point} here"
+        raise ValueError(f"{env_id}: {taken}; give yours an id that D4RL does not have")
     for space in (env.observation_space, env.action_space):
         if not isinstance(space, gym.spaces.Box) or len(space.shape) != 1:
             raise ValueError(f"{env_id}: must have vectors of numbers, not {space}")
@@ -113,25 +136,26 @@ def make(env_id: str, **settings) -> UnitActions:
 
 def step_limit_of(env: gym.Env) -> int:
     """The environment's, or without its wrappers the one of its id. Raises ValueError."""
-    limit = env.spec.max_episode_steps or gym.spec(env.spec.id).max_episode_steps
-    if limit is None:
-        raise ValueError(f"{env.spec.id}: has no step limit, and the data no timeouts")
-    return limit
+    env_id = id_of(env)
+    for spec in (env.spec, gym.registry.get(env.spec.id)):
+        if spec and spec.max_episode_steps:
+            return spec.max_episode_steps
+    raise ValueError(f"{env_id}: has no step limit, and the data no timeouts")
 
 
 class DatasetMethods:
     """The methods of D4RL's environments: of `gym.make(env_id)`, and of its `unwrapped`."""
 
     _max_episode_steps = property(step_limit_of)
-    ref_min_score = property(lambda self: TASKS[task_of(self.spec.id)][2])
-    ref_max_score = property(lambda self: TASKS[task_of(self.spec.id)][3])
+    ref_min_score = property(lambda self: TASKS[task_of(id_of(self))][2])
+    ref_max_score = property(lambda self: TASKS[task_of(id_of(self))][3])
 
     def get_dataset(self, h5path: str | Path | None = None) -> Arrays:
         """The arrays of the task's file, or of another, for `qlearning_dataset`."""
-        return read(h5path or download(self.spec.id))
+        return read(h5path or download(id_of(self)))
 
     def get_normalized_score(self, score: np.ndarray) -> np.ndarray:
-        return get_normalized_score(self.spec.id, score)
+        return get_normalized_score(id_of(self), score)
 
 
 class OfflineEnv(DatasetMethods, gym.Wrapper, RecordConstructorArgs):
@@ -160,7 +184,9 @@ def download(env_id: str) -> Path:
     if full_id(env_id) not in DATASETS:
         raise ValueError(f"{env_id}: no data of it; give --dataset-path. Sets: {', '.join(TASKS)}")
     file, sha256 = DATASETS[full_id(env_id)]
-    cache = Path(os.getenv("D4RL_DATASET_DIR") or "~/.d4rl/datasets").expanduser()
+    cache = Path(os.path.expanduser(os.getenv("D4RL_DATASET_DIR") or "~/.d4rl/datasets"))
+    if str(cache)[0] == "~" and file != DEMO:
+        raise OSError(f"{cache}: there is no such home; D4RL_DATASET_DIR names another folder")
     path = (HERE if file == DEMO else cache) / Path(file).name
     rebuilt = full_id(env_id).removesuffix("-v0").replace("-longhorizon", "") + "-rebuilt.hdf5"
     if path.is_file() and sha256 and file_hash(path) != sha256:
@@ -179,7 +205,8 @@ def download(env_id: str) -> Path:
 
 
 def fetch(file: str, sha256: str, path: Path) -> str:
-    """Downloads D4RL's `file` to `path`, verified. Returns what is wrong where that fails."""
+    """Downloads D4RL's `file` to `path`, verified. Returns what is wrong with the servers; raises
+    OSError for what is wrong here, where no server and no substitute helps."""
     get_logger().setLevel("WARNING")  # pooch would print long lines
     http = HTTPDownloader(progressbar=True, timeout=SERVER_TIMEOUT)
     problems = []
@@ -193,59 +220,95 @@ def fetch(file: str, sha256: str, path: Path) -> str:
         except ValueError:
             problem = "wrong SHA-256"
         except OSError as error:  # the network's have long texts
-            answer = getattr(error, "response", None)
-            problem = error.strerror or getattr(answer, "status_code", type(error).__name__)
+            if not hasattr(error, "response"):
+                raise OSError(f"{path}: {error}; D4RL_DATASET_DIR names another folder") from error
+            problem = getattr(error.response, "status_code", type(error).__name__)
         problems.append(f"{address.split('/')[2]}: {problem}")
     return f"no {path.name} ({', '.join(problems)})"
 
 
-def describe(dataset: str | Path | dict) -> dict[str, str | bool]:
+def describe(dataset: str | Path | Mapping) -> dict[str, str | bool]:
     """Where a data set lies, its SHA-256, and whether it is a file of D4RL's own."""
-    if isinstance(dataset, dict):
-        arrays = [np.asarray(dataset[name]) for name in sorted(dataset) if name in ARRAYS]
-        sha256 = hashlib.sha256(b"".join(array.tobytes() for array in arrays)).hexdigest()
-        return {"path": "arrays from Python", "sha256": sha256, "d4rl": False}
-    path = Path(dataset).expanduser()
+    if isinstance(dataset, Mapping):
+        _, original, _ = about(dataset)
+        return {"path": "arrays from Python", "sha256": sha256_of(dataset), "d4rl": original}
+    path = Path(os.path.expanduser(dataset))
     sha256 = file_hash(path)
     originals = {known for file, known in DATASETS.values() if file != DEMO}
     return {"path": str(path), "sha256": sha256, "d4rl": sha256 in originals}
 
 
+def sha256_of(arrays: Mapping) -> str:
+    digest = hashlib.sha256()
+    for name in sorted(ARRAYS):
+        if name in arrays:
+            digest.update(np.asarray(arrays[name]).tobytes())
+    return digest.hexdigest()
+
+
+def about(dataset: Mapping) -> tuple[str, bool, str | None]:
+    """Where the arrays are from, whether D4RL made them, and in which environment: known of a
+    file's, unless they have changed since."""
+    if isinstance(dataset, Arrays) and dataset.sha256 == sha256_of(dataset):
+        return dataset.about
+    return "dataset", False, None
+
+
 def read(path: str | Path) -> Arrays:
     """The arrays of D4RL's format in a file. Raises ValueError."""
-    path = Path(path).expanduser()
+    try:
+        path = Path(os.path.expanduser(path))
+    except TypeError as error:
+        raise ValueError(f"dataset: must be a path or a dict of arrays ({error})") from error
     if not path.is_file():
         raise ValueError(f"{path}: no such file")
     try:
         with h5py.File(path) as file:
+            for name in (*ARRAYS, "episode_0"):
+                if file.get(name, getclass=True) is h5py.Group:
+                    raise ValueError(f"{name} is a group, as in Minari's files: {CONVERT}")
             names = [name for name in (*ARRAYS, *MINARI) if name in file]
             arrays = Arrays({name: file[name][()] for name in names})
+            environment = file["metadata"].attrs.get("environment") if "metadata" in file else None
     except Exception as error:  # damage shows in many ways
-        raise ValueError(f"{path}: cannot be read as HDF5 ({error})") from error
-    arrays.about = describe(path)
+        problem = f"cannot be read as HDF5 in D4RL's format ({error})"
+        if "unable to lock" in str(error):
+            free = "if nobody writes it, set HDF5_USE_FILE_LOCKING=FALSE"
+            problem = f"cannot be locked; {free} ({error})"
+        raise ValueError(f"{path}: {problem}") from error
+    known = describe(path)
+    tasks = {sha256: task for task, (_, sha256) in DATASETS.items()}  # D4RL's own do not say
+    arrays.about = known["path"], known["d4rl"], tasks.get(known["sha256"], environment)
+    arrays.sha256 = sha256_of(arrays)
     return arrays
 
 
 def qlearning_dataset(
-    env: gym.Env, dataset: str | Path | dict | None = None, terminate_on_end: bool = False
+    env: gym.Env, dataset: str | Path | Mapping | None = None, terminate_on_end: bool = False
 ) -> dict[str, np.ndarray]:
     """Transitions of the task's file, of another file, of what `get_dataset` returned, or of arrays
-    of n steps: observations (n, D), actions (n, A) in the environment's own units, rewards (n,),
-    terminals (n,) and, if there are any, timeouts (n,) and next_observations (n, D). Returns
-    observations, actions (for `make`'s environment scaled and clipped to [-1, 1]), rewards,
+    of n steps in any mapping: observations (n, D), actions (n, A) in the environment's own units,
+    rewards (n,), terminals (n,) and, if there are any, timeouts (n,) and next_observations (n, D).
+    Returns observations, actions (for `make`'s environment scaled and clipped to [-1, 1]), rewards,
     next_observations and terminals, in this order, float32. Raises as `download` and `read`, and
-    ValueError for arrays that cannot be steps of the environment.
+    ValueError for arrays that cannot be steps of the environment. Warns of a file that names
+    another one.
 
     With next_observations each step is a transition. Without, the next step has them, so the last
     step of an episode that time ends is dropped, or with `terminate_on_end` kept as terminal. A
     terminal step is always kept. Without timeouts, time ends at the environment's step limit. A
-    file of D4RL's own gives what the original makes of it (README.md).
+    file of D4RL's own, and its arrays while nothing changes them, give what the original makes of
+    it (README.md).
     """
-    if not isinstance(dataset, dict):
-        dataset = read(dataset or download(env.spec.id))
-    about = getattr(dataset, "about", {"path": "dataset", "d4rl": False})
-    where, original = about["path"], about["d4rl"]
+    env_id = id_of(env)
+    if dataset is None:
+        dataset = download(env_id)
+    if not isinstance(dataset, Mapping):
+        dataset = read(dataset)
+    where, original, environment = about(dataset)
     data = checked(dataset, env, where)
+    if isinstance(environment, str) and kind_of(environment) != kind_of(env_id):
+        warnings.warn(f"{where}: made in {environment}, and used for {env_id}")
     done = data["terminals"] != 0
     if "timeouts" in data:
         timeout = data["timeouts"] != 0
@@ -283,19 +346,24 @@ def timeouts_by_limit(done: np.ndarray, step_limit: int, original: bool) -> np.n
     return timeout
 
 
-def checked(dataset: dict, env: gym.Env, where: str) -> Arrays:
+def checked(dataset: Mapping, env: gym.Env, where: str) -> dict:
     """The arrays as float32, if they can be steps of this environment. Raises ValueError."""
-    if set(MINARI) & set(dataset):
-        raise ValueError(f"{where}: terminations, truncations must be named terminals, timeouts")
-    missing = {"observations", "actions", "rewards", "terminals"} - set(dataset)
+    if any(name in dataset for name in MINARI):
+        names = "terminations, truncations must be named terminals, timeouts"
+        raise ValueError(f"{where}: {names}; {CONVERT}")
+    needed = ("actions", "observations", "rewards", "terminals")
+    missing = [name for name in needed if name not in dataset]
     if missing:
-        raise ValueError(f"{where}: {', '.join(sorted(missing))} missing")
-    n = np.size(dataset["rewards"])
+        raise ValueError(f"{where}: {', '.join(missing)} missing")
+    try:
+        given = {name: np.asarray(dataset[name]) for name in ARRAYS if name in dataset}
+    except Exception as error:  # lists of several lengths, pickles, arrays on a GPU
+        raise ValueError(f"{where}: must be arrays ({error})") from error
+    n = given["rewards"].size
     row = {"observations": env.observation_space.shape, "actions": env.action_space.shape}
     row["next_observations"] = row["observations"]
     data = {}
-    for name in [name for name in ARRAYS if name in dataset]:
-        array = np.asarray(dataset[name])
+    for name, array in given.items():
         shape = (n, *row.get(name, ()))
         if array.dtype.kind not in "biuf" or array.shape not in (shape, (*shape, 1)):
             found = f"{array.dtype} of shape {array.shape} beside {n} rewards"
@@ -310,7 +378,7 @@ def checked(dataset: dict, env: gym.Env, where: str) -> Arrays:
     low, high = own.low.astype(float), own.high.astype(float)
     excess = np.maximum(low - data["actions"], data["actions"] - high)
     far = np.flatnonzero((excess > 1e-5 * (high - low)).any(1))  # by more than rounding
-    if len(far) and env.spec.id not in TASK_OF:  # some of D4RL's demonstrations are, too
+    if len(far) and id_of(env) not in TASK_OF:  # some of D4RL's demonstrations are, too
         raise ValueError(f"{where}: {len(far)} actions are out of {own}, the first in row {far[0]}")
     if scale and len(far):
         warnings.warn(f"{where}: {len(far)} actions are out of bounds and were clipped")
@@ -327,3 +395,19 @@ def scale_of(env: gym.Env) -> UnitActions | None:
             raise ValueError(f"{type(env).__name__} changes the actions: give what it wraps")
         env = env.env
     return env if isinstance(env, UnitActions) else None
+
+
+def play(act, envs: list[UnitActions], seed: int) -> np.ndarray:
+    """Returns, (n,), of an episode in each of n environments of `make`, the i-th begun with seed
+    + i. `act` takes observations, (n, D), and gives actions, (n, A), also where one has ended."""
+    returns = np.zeros(len(envs))
+    running = list(range(len(envs)))
+    obs = np.stack([env.reset(seed=seed + i)[0] for i, env in enumerate(envs)])
+    while running:
+        actions = act(obs)
+        for i in list(running):
+            obs[i], reward, terminal, truncated, _ = envs[i].step(actions[i])
+            returns[i] += reward
+            if terminal or truncated:
+                running.remove(i)
+    return returns

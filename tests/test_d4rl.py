@@ -11,7 +11,6 @@ import re
 import subprocess
 import sys
 import warnings
-from types import ModuleType
 
 import gymnasium as gym
 import h5py
@@ -27,53 +26,111 @@ GOLDEN = ROOT / "tests" / "golden"
 HANDS = ("pen", "hammer", "door", "relocate")
 
 
+with open(GOLDEN / "d4rl_infos.csv") as table:
+    INFOS = {row["task"]: row for row in csv.DictReader(table)}
+
+
 @pytest.mark.filterwarnings("ignore:.*out of date")
 def test_the_table_of_tasks():
-    with open(GOLDEN / "d4rl_infos.csv") as table:
-        rows = list(csv.DictReader(table))
-    assert {row["task"] for row in rows} == d4rl.DATASETS.keys() - {"door-demo-v0"}
-    for row in rows:
-        task = row["task"]
+    """`d4rl:` is D4RL's; with another module an id is somebody's own."""
+    assert INFOS.keys() == d4rl.DATASETS.keys() - {"door-demo-v0"}
+    for task, row in INFOS.items():
         file, sha256 = d4rl.DATASETS[task]
         assert (d4rl.SERVER + file, sha256) == (row["url"], row["sha256"])
         assert gym.spec(task).max_episode_steps == int(row["step_limit"])
         returns = np.array([float(row["ref_min"]), float(row["ref_max"])])
-        for name in (task, task.removesuffix("-v0"), f"d4rl:{task}"):
-            assert d4rl.full_id(name) == task
-            assert d4rl.normalized_score(name, returns) == pytest.approx([0, 100])
-            assert d4rl.get_normalized_score(name, returns) == pytest.approx([0, 1])
+        for name in (task, task.removesuffix("-v0")):
+            for prefix in ("", "d4rl:"):
+                assert d4rl.full_id(prefix + name) == task
+                assert d4rl.normalized_score(prefix + name, returns) == pytest.approx([0, 100])
+                assert d4rl.get_normalized_score(prefix + name, returns) == pytest.approx([0, 1])
+            own = f"mine:{name}"
+            assert d4rl.full_id(own) == own and d4rl.normalized_score(own, 7.0) == 7
+            for function in (d4rl.download, d4rl.task_of):
+                with pytest.raises(ValueError, match=f"^{own}: "):
+                    function(own)
     assert d4rl.normalized_score("Pendulum-v1", -7.0) == -7
-    assert d4rl.make("d4rl:door-human").spec.id == "door-human-v0"
+    assert d4rl.full_id("d4rl:Pendulum-v1") == "d4rl:Pendulum-v1"
+    for task in d4rl.TASKS:
+        assert d4rl.full_id(f"d4rl:{task}") == f"{task}-v0"
+        assert d4rl.task_of(task) == task
 
 
 @pytest.mark.filterwarnings("ignore:.*(out of date|latest versioned)")
 def test_ids_that_are_not_here():
     tasks = ".* hopper, halfcheetah, walker2d, pen, hammer, door, relocate$"
-    for env_id in ("antmaze-umaze-v0", "kitchen-complete-v0", "ant-random", "maze2d-umaze"):
+    elsewhere = (d4rl.HERE / "elsewhere.txt").read_text().split()
+    families = {"ant", "antmaze", "bullet", "carla", "flow", "kitchen", "maze2d", "minigrid"}
+    assert {env_id.split("-")[0] for env_id in elsewhere} == families | {"kitchen_relax"}
+    for env_id in (*elsewhere, "ant-random", "maze2d-umaze"):
         score = functools.partial(d4rl.get_normalized_score, score=1.0)
         video = functools.partial(gym.make, render_mode="rgb_array")
         for function in (gym.make, video, d4rl.make, d4rl.download, score):
             with pytest.raises(ValueError, match=f"^{env_id}.*: {tasks}"):
                 function(env_id)
-    for function in (d4rl.make, d4rl.download, d4rl.full_id):
-        with pytest.raises(ValueError, match="^hopper-full-replay: .*choose hopper-full-replay-v1"):
-            function("hopper-full-replay")
+    for kind in ("hopper-full-replay", "halfcheetah-full-replay", "walker2d-full-replay"):
+        for function in (d4rl.make, d4rl.download, d4rl.full_id):
+            with pytest.raises(ValueError, match=f"^{kind}: .*choose {kind}-v1 or {kind}-v2$"):
+                function(kind)
+
+
+@pytest.mark.parametrize("env_id", ["hopper-v0", "door-human-v1"])
+def test_a_module_of_ones_own_registers_an_id_of_d4rls(env_id, tmp_path, monkeypatch):
+    """Its environment plays, and takes nothing from D4RL; who is not sure which one plays errs."""
+    register = f"gymnasium.register({env_id!r}, conftest.Point, max_episode_steps=7)"
+    (tmp_path / "mine.py").write_text(f"import conftest, gymnasium\n{register}")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(sys.modules, "mine", None)  # so that it is removed
+    del sys.modules["mine"]
+    d4rls = gym.registry[env_id]
+    monkeypatch.setitem(gym.registry, env_id, d4rls)
+    with pytest.warns(UserWarning, match="Overriding environment"):
+        env = d4rl.make(f"mine:{env_id}")
+    assert isinstance(env.unwrapped, Point) and d4rl.step_limit_of(env) == 7
+    arrays = {"observations": np.zeros((2, 3)), "actions": np.zeros((2, 2))}
+    arrays |= {"rewards": np.zeros(2), "terminals": np.zeros(2)}
+    assert len(d4rl.qlearning_dataset(env, arrays)["rewards"]) == 1
+    arrays["actions"] += 9
+    one_of_its_own = "conftest:" + env_id
+    for data, problem in ((None, f"^{one_of_its_own}: no data"), (arrays, "2 actions are out")):
+        with pytest.raises(ValueError, match=problem):
+            d4rl.qlearning_dataset(env, data)
+    with pytest.raises(ValueError, match=f"^d4rl:{env_id}: {env_id} is .*Point.* here; give yours"):
+        d4rl.make(f"d4rl:{env_id}")
+    gym.registry[env_id] = d4rls  # as where `mine` was imported before d4rl
+    with pytest.raises(ValueError, match=f"^mine:{env_id}: {env_id} is d4rl.envs:.* here; give"):
+        d4rl.make(f"mine:{env_id}")
+    assert d4rl.make(f"d4rl:{env_id}").spec.id == env_id
 
 
 @pytest.mark.filterwarnings("ignore:.*out of date")
-def test_the_environments_methods():
-    env = gym.make("door-human-longhorizon-v0")
-    _, _, low, high = d4rl.TASKS["door"]
-    with h5py.File(d4rl.HERE / d4rl.DEMO) as file:
+@pytest.mark.parametrize("env_id", [f"{task}-expert-v0" for task in d4rl.TASKS])
+def test_the_environments_methods(env_id, monkeypatch):
+    if env_id.split("-")[0] in HANDS:
+        env_id = env_id.replace("expert", "human-longhorizon")
+    row = INFOS[env_id]
+    low, high = float(row["ref_min"]), float(row["ref_max"])
+    demo = d4rl.HERE / d4rl.DEMO
+    with h5py.File(demo) as file:
         expected = {name: array[()] for name, array in file.items() if name != "metadata"}
+    asked = []
+    monkeypatch.setattr(d4rl, "download", lambda env_id: asked.append(env_id) or demo)
+    env = gym.make(env_id)
     for one in (env, env.unwrapped, gym.make(env.spec)):
-        assert one._max_episode_steps == 300
+        assert one._max_episode_steps == int(row["step_limit"])
         assert (one.ref_min_score, one.ref_max_score) == (low, high)
         assert one.get_normalized_score(np.array([low, high])) == pytest.approx([0, 1])
-        np.testing.assert_equal(dict(one.get_dataset(d4rl.HERE / d4rl.DEMO)), expected)
+        np.testing.assert_equal(dict(one.get_dataset(demo)), expected)
+        assert asked == []
+        np.testing.assert_equal(dict(one.get_dataset()), expected)
+        assert asked.pop() == env_id
     assert gym.make(env.spec, max_episode_steps=7)._max_episode_steps == 7
-    np.testing.assert_equal(dict(gym.make("door-demo-v0").get_dataset()), expected)
-    assert d4rl.describe(d4rl.HERE / d4rl.DEMO)["d4rl"] is False  # which D4RL itself has not
+    bare = type(env.unwrapped)()  # without gym.make
+    uses = [d4rl.qlearning_dataset, type(bare).get_dataset, type(bare)._max_episode_steps.fget]
+    uses += [type(bare).ref_min_score.fget, type(bare).ref_max_score.fget]
+    for use in (*uses, functools.partial(type(bare).get_normalized_score, score=1.0)):
+        with pytest.raises(ValueError, match=": has no id; register it, and make it with gym.make"):
+            use(bare)
 
 
 @pytest.mark.parametrize("task", HANDS)
@@ -170,17 +227,23 @@ def test_environments_that_cannot_be_used(monkeypatch):
             d4rl.make(env_id)
     with pytest.raises(ValueError, match="^Point-v0: needs a step limit: register it with max"):
         d4rl.make("Point-v0", max_episode_steps=-1)
-    for high in ([9, 0], [9, np.inf], [9, np.finfo(np.float32).max], [[9, 9], [9, 9]]):
+    for high in ([9, 0], [9, np.inf], [9, d4rl.FLOAT32_MAX / 2], [[9, 9], [9, 9]]):
         space = gym.spaces.Box(-np.float32(high), np.float32(high))
         monkeypatch.setattr(Point, "action_space", space)
         with pytest.raises(ValueError, match="^Point-v0: (needs finite bounds|must have vectors)"):
             d4rl.make("Point-v0")
 
 
+class HalfActions(old_gym.ActionWrapper):
+    def action(self, action):
+        return action / 2
+
+
 def test_old_gym_has_the_calls_of_an_offline_program():
     """As CORL's programs make them, through wrappers, which pass on no methods of Python's own."""
-    plain = gym.make("door-demo-v0")
-    env = old_gym.wrappers.TransformObservation(old_gym.make("door-demo-v0"), np.negative)
+    plain = gym.make("door-demo-v0", max_episode_steps=30)
+    env = HalfActions(old_gym.Wrapper(old_gym.make("door-demo-v0", max_episode_steps=30)))
+    env = old_gym.wrappers.TransformObservation(env, np.negative)
     env = old_gym.wrappers.TransformReward(env, np.square)
     assert env.door_body_id == plain.unwrapped.door_body_id
     assert isinstance(env, old_gym.Env) and not hasattr(env, "no_such_thing")
@@ -188,7 +251,7 @@ def test_old_gym_has_the_calls_of_an_offline_program():
     np.testing.assert_equal(env.get_dataset(), plain.get_dataset())
     assert env.get_normalized_score(7.0) == plain.get_normalized_score(7.0)
     for one in (copy.deepcopy(env), pickle.loads(pickle.dumps(env)), env):
-        one.seed(3)
+        assert one.seed(3) == [3]
         one.action_space.seed(3)
         plain.action_space.seed(3)
         for seed in (3, None):  # the second episode goes on with the generator that the seed began
@@ -197,14 +260,16 @@ def test_old_gym_has_the_calls_of_an_offline_program():
             np.testing.assert_array_equal(state, -obs)
             while not done:
                 state, reward, done, info = one.step(one.action_space.sample())
-                obs, expected, _, truncated, _ = plain.step(plain.action_space.sample())
+                obs, expected, _, truncated, _ = plain.step(plain.action_space.sample() / 2)
                 np.testing.assert_array_equal(state, -obs)
                 assert (reward, done) == (np.square(expected), truncated)
             assert info["TimeLimit.truncated"] is True
         np.testing.assert_array_equal(one.reset(seed=3), -plain.reset(seed=3)[0])
-    for one in (env, env.env.env):
+    for one in (env, env.env.env.env.env):
         one.env.__array__ = None
         assert not hasattr(one, "__array__")
+        assert not hasattr(type(one).__new__(type(one)), "a name")  # while a copy is made
+    assert old_gym.__version__.split(".") < ["0", "22"]  # 0.22 to 0.26 changed reset and step
 
 
 def test_old_gym_says_how_an_episode_ended():
@@ -245,11 +310,3 @@ for task in d4rl.TASKS:
     transitions, score = done.stdout.split()
     assert int(transitions) == 4975 and abs(float(score)) < 3 and done.stderr == ""
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_script_that_finds_the_original_d4rl_says_so(script, monkeypatch, refused):
-    original = ModuleType("d4rl")
-    original.__file__ = "site-packages/d4rl/__init__.py"
-    monkeypatch.setitem(sys.modules, "d4rl", original)
-    line = f"error: {original.__file__} is not the d4rl that comes with this script"
-    assert refused("", script) == line

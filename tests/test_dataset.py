@@ -1,10 +1,18 @@
 """What d4rl.qlearning_dataset makes of files and arrays, what it refuses, and actions' units; and
 d4rl.download, where a local server plays D4RL's and the mirror, with their faults."""
 
+import collections
+import copy
+import csv
+import fcntl
 import hashlib
 import http.server
+import pickle
+import pwd
+import resource
 import threading
 import time
+import types
 
 import gymnasium as gym
 import h5py
@@ -35,6 +43,13 @@ def transitions(data, step_limit=5):
     return d4rl.qlearning_dataset(gym.make("Point-v0", max_episode_steps=step_limit), data)
 
 
+def as_d4rls(path, monkeypatch, env_id="Point-v0"):
+    """From now on this content is that of a file of D4RL's own."""
+    sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+    monkeypatch.setitem(d4rl.DATASETS, env_id, ("another name.hdf5", sha256))
+    return path
+
+
 def rows_of_the_original(data, step_limit):
     """Which rows become transitions in D4RL's own qlearning_dataset, restated."""
     kept = []
@@ -53,26 +68,44 @@ def rows_of_the_original(data, step_limit):
 
 @pytest.mark.parametrize("with_timeouts", [True, False])
 def test_a_file_of_d4rls_gives_what_the_original_makes_of_it(with_timeouts, tmp_path, monkeypatch):
-    """Also where the file's arrays are given, which remember it."""
+    """Also where the file's arrays are given, which remember it, as their copies do."""
     rng = np.random.default_rng(0)
-    for _ in range(50):
+    for _ in range(30):
         n, step_limit = int(rng.integers(10, 60)), int(rng.integers(2, 9))
         terminals, timeouts = (np.flatnonzero(rng.random(n) < 0.15) for _ in range(2))
         data = steps(n, terminals, timeouts if with_timeouts else None)
         data["next_observations"] = rng.normal(size=(n, 3))
-        path = write_hdf5(tmp_path / "a.hdf5", data)
-        sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
-        monkeypatch.setitem(d4rl.DATASETS, "door-human-v0", ("a.hdf5", sha256))
-        remembered = transitions(d4rl.read(path), step_limit)
+        path = as_d4rls(write_hdf5(tmp_path / "a.hdf5", data), monkeypatch)
         kept = rows_of_the_original(data, step_limit)
         expected = {name: data[name][kept] for name in ("observations", "actions", "rewards")}
         expected["next_observations"] = data["observations"][kept + 1]
         expected["terminals"] = data["terminals"][kept]
-        ours = transitions(path, step_limit)
-        assert list(ours) == list(expected)
-        for name, array in expected.items():
-            np.testing.assert_array_equal(ours[name], array.astype(np.float32), strict=True)
-            np.testing.assert_array_equal(remembered[name], ours[name], strict=True)
+        arrays = d4rl.read(path)
+        for given in (path, arrays, copy.deepcopy(arrays), pickle.loads(pickle.dumps(arrays))):
+            ours = transitions(given, step_limit)
+            assert list(ours) == list(expected) and d4rl.describe(given)["d4rl"] is True
+            for name, array in expected.items():
+                np.testing.assert_array_equal(ours[name], array.astype(np.float32), strict=True)
+
+
+@pytest.mark.parametrize("change", [*d4rl.ARRAYS, "all", "replaced", "removed"])
+def test_changed_arrays_are_no_longer_d4rls(change, tmp_path, monkeypatch):
+    """What is said of a file holds for its unchanged arrays alone."""
+    data = steps(20, terminals=[4, 11], timeouts=[3, 15])
+    data["next_observations"] = data["observations"] + 7
+    arrays = d4rl.read(as_d4rls(write_hdf5(tmp_path / "a.hdf5", data), monkeypatch))
+    for name in [change] if change in arrays else arrays if change == "all" else []:
+        arrays[name][[3, 4]] = arrays[name][[4, 3]]
+    if change == "replaced":
+        arrays["next_observations"] = data["observations"] + 1
+    if change == "removed":
+        del arrays["timeouts"]
+    np.testing.assert_equal(transitions(arrays), transitions(dict(arrays)))
+    assert len(transitions(arrays)["rewards"]) == 20
+    assert d4rl.describe(arrays) == d4rl.describe(dict(arrays))
+    arrays["rewards"][5] = np.nan
+    with pytest.raises(ValueError, match="^dataset: rewards has 1 NaN"):
+        transitions(arrays)
 
 
 @pytest.mark.parametrize("with_timeouts", [True, False])
@@ -103,13 +136,26 @@ def test_next_observations_make_each_row_a_transition():
         np.testing.assert_array_equal(array, data[name].astype(np.float32))
 
 
-@pytest.mark.parametrize("original, timeouts", [(False, [7, 12]), (False, None), (True, [7, 12])])
-def test_terminate_on_end_keeps_an_episodes_last_step_as_terminal(original, timeouts):
-    data = d4rl.Arrays(steps(14, [2], timeouts))
-    data.about = {"path": "a.hdf5", "d4rl": original}
-    ours = d4rl.qlearning_dataset(gym.make("Point-v0"), data, terminate_on_end=True)
-    np.testing.assert_array_equal(-ours["rewards"], range(13))  # the next of the last is unknown
-    np.testing.assert_array_equal(ours["terminals"].nonzero()[0], [2, 7, 12])
+@pytest.mark.parametrize("original", [False, True], ids=["own", "D4RL's"])
+@pytest.mark.parametrize("timeouts", [[7, 12], None], ids=["timeouts", "step limit"])
+@pytest.mark.parametrize("with_next", [False, True], ids=["", "next_observations"])
+def test_terminate_on_end_makes_an_episodes_last_step_terminal(
+    original, timeouts, with_next, tmp_path, monkeypatch
+):
+    """D4RL's own count the steps of the limit from a terminal one on, and use no next ones."""
+    data = steps(14, [2], timeouts)
+    if with_next:
+        data["next_observations"] = data["observations"] + 7
+    path = write_hdf5(tmp_path / "a.hdf5", data)
+    if original:
+        as_d4rls(path, monkeypatch)
+    ours = d4rl.qlearning_dataset(gym.make("Point-v0"), path, terminate_on_end=True)
+    last = [2, 7, 12] if timeouts or not original else [2, 6, 11]
+    used = with_next and not original
+    np.testing.assert_array_equal(-ours["rewards"], range(14 if used else 13))  # 13's next: unknown
+    np.testing.assert_array_equal(ours["terminals"].nonzero()[0], last)
+    next_obs = ours["observations"] + (7 if used else 1)
+    np.testing.assert_array_equal(ours["next_observations"], next_obs)
 
 
 @pytest.mark.parametrize("more", [{}, {"next_observations": np.zeros((9, 3))}])
@@ -127,11 +173,13 @@ BAD = [
     ("next_observations", np.zeros((9, 2)), r"next_observations .* \(9, 3\), not .* \(9, 2\)"),
     ("rewards", NAN, "rewards has 2 NaN or infinite numbers, the first in row 4"),
     ("terminals", [0, 0, -np.inf] + [0] * 6, "terminals has 1 NaN .* row 2"),
-    ("observations", np.full((9, 3), 1e39), "observations has 27 NaN .* row 0"),
+    ("observations", np.full((9, 3), d4rl.FLOAT32_MAX), "observations has 27 NaN .* row 0"),
     ("actions", [[0, 0]] * 7 + [[0, 2.1], [-3, 0]], r"2 actions are out of Box\(.* row 7"),
     ("timeouts", np.ones(9), "no transition among 9 steps"),
-    ("terminations", np.zeros(9), "terminations, .* must be named terminals, "),
+    ("terminations", np.zeros(9), "terminations, .* must be named terminals, .* --minari"),
     ("truncations", np.zeros(9), ".*truncations must be named .*timeouts"),
+    ("rewards", [[1, 2], [3]], r"must be arrays \(.*"),
+    ("rewards", {"a group": np.zeros(9)}, "observations must be numbers of .* beside 1 rewards"),
 ]
 
 
@@ -144,14 +192,45 @@ def test_bad_arrays(name, array, problem):
 def test_missing_and_empty_arrays():
     with pytest.raises(ValueError, match="^dataset: actions, terminals missing"):
         transitions({"observations": np.zeros((9, 3)), "rewards": np.zeros(9)})
+    with pytest.raises(ValueError, match="^dataset: actions, observations, rewards, terminals "):
+        transitions({})
     with pytest.raises(ValueError, match="^dataset: no transition among 0 steps"):
         transitions(steps(0))
+
+
+MAPPINGS = {
+    "UserDict": lambda data, path: collections.UserDict(data),
+    "proxy": lambda data, path: types.MappingProxyType(data),
+    "np.load": lambda data, path: np.savez(path, **data) or np.load(path),
+    "h5py.File": lambda data, path: h5py.File(write_hdf5(path, data)),
+}
+
+
+@pytest.mark.parametrize("kind", MAPPINGS)
+def test_arrays_in_any_mapping(kind, tmp_path):
+    data = steps(30, terminals=[5], timeouts=[9])
+    given = MAPPINGS[kind](data, tmp_path / "a.npz")
+    np.testing.assert_equal(transitions(given), transitions(data))
+    assert d4rl.describe(given) == d4rl.describe(data)
+    if kind == "h5py.File":
+        given.close()
+        with pytest.raises(ValueError, match="^dataset: .* missing$"):
+            transitions(given)
+
+
+@pytest.mark.parametrize("given", [7, b"a.hdf5", [steps(9)], np.zeros(9)], ids=str)
+def test_what_is_neither_a_path_nor_arrays(given):
+    with pytest.raises(ValueError, match="^dataset: must be a path or a dict of arrays "):
+        transitions(given)
 
 
 def test_d4rls_demonstrations_may_be_out_of_bounds():
     data = steps(9) | {"observations": np.zeros((9, 11)), "actions": np.full((9, 3), 1.5)}
     ours = d4rl.qlearning_dataset(gym.make("hopper-v0"), data)
     assert (ours["actions"] == 1.5).all()
+    with pytest.warns(UserWarning, match="^dataset: 9 actions are out of bounds and were clipped"):
+        ours = d4rl.qlearning_dataset(d4rl.make("hopper"), data)
+    assert (ours["actions"] == 1).all()
 
 
 def test_files(tmp_path, monkeypatch):
@@ -167,12 +246,61 @@ def test_files(tmp_path, monkeypatch):
     whole = path.read_bytes()
     sha256 = hashlib.sha256(whole).hexdigest()
     assert d4rl.describe("~/a.hdf5") == {"path": str(path), "sha256": sha256, "d4rl": False}
-    with pytest.raises(ValueError, match="terminations, truncations must be named"):
-        transitions(write_hdf5(tmp_path / "minari.hdf5", data | {"truncations": np.zeros(30)}))
+    with open(path) as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        with pytest.raises(ValueError, match=f"^{path}: cannot be locked; .*HDF5_USE_FILE"):
+            transitions(path)
     for content in (b"", b"<!DOCTYPE html>" + bytes(2000), whole[: len(whole) // 2]):
         path.write_bytes(content)
         with pytest.raises(ValueError, match=f"^{path}: cannot be read as HDF5 "):
             transitions(path)
+    for missing in ("~/b.hdf5", "~no-such-user/b.hdf5", ""):
+        with pytest.raises(ValueError, match=": no such file$"):
+            transitions(missing)
+
+
+@pytest.mark.parametrize("group", ["episode_0/observations", *(f"{n}/a" for n in d4rl.ARRAYS)])
+def test_minaris_groups_are_no_arrays(group, tmp_path):
+    name, _ = group.split("/")
+    data = {other: array for other, array in steps(9).items() if other != name}
+    path = write_hdf5(tmp_path / "a.hdf5", data | {group: np.zeros(9)})
+    with pytest.raises(ValueError, match=f"^{path}: .*{name} is a group, .*Minari.* --minari"):
+        transitions(path)
+
+
+MADE_IN = [  # environment in a file's metadata, that of its use, whether the two differ
+    ("AdroitHandDoor-v1", "door-human-v1", False),
+    ("door", "door-expert-v1", False),
+    ("Hopper-v5", "hopper-medium-v2", False),
+    ("mine:Point-v1", "Point-v0", False),
+    ([7, 8], "Point-v0", False),  # no words
+    (None, "Point-v0", False),
+    ("halfcheetah", "walker2d-medium-v2", True),
+    ("Walker2d-v4", "halfcheetah-v0", True),
+    ("AdroitHandDoorSparse-v1", "door-v0", True),
+    ("Pointed-v0", "Point-v0", True),
+]
+
+
+@pytest.mark.parametrize("made_in, env_id, told", MADE_IN)
+def test_a_file_that_names_another_environment(made_in, env_id, told, tmp_path, monkeypatch):
+    env = d4rl.make(env_id)
+    data = steps(9) | {"observations": np.zeros((9, *env.observation_space.shape))}
+    data["actions"] = np.zeros((9, *env.action_space.shape))
+    path = write_hdf5(tmp_path / "a.hdf5", data)
+    with h5py.File(path, "a") as file:
+        file.create_group("metadata").attrs.update({"environment": made_in} if made_in else {})
+    if not told:
+        d4rl.qlearning_dataset(env, path)
+        as_d4rls(path, monkeypatch, made_in := "ant-medium-v0")  # D4RL's own do not name it
+    with pytest.warns(UserWarning, match=f"^{path}: made in {made_in}, and used for {env_id}$"):
+        d4rl.qlearning_dataset(env, path)
+
+
+@pytest.mark.parametrize("name", [d4rl.DEMO, "door-human-rebuilt.hdf5"])
+def test_files_that_ship_here_are_of_doors(name):
+    env = d4rl.make("door-human-v1")
+    assert len(d4rl.qlearning_dataset(env, d4rl.HERE / name)["rewards"]) > 4000
 
 
 def test_wrappers(monkeypatch):
@@ -189,12 +317,14 @@ def test_wrappers(monkeypatch):
     np.testing.assert_equal(bare, d4rl.qlearning_dataset(env, data))
     assert len(bare["rewards"]) == 10
     monkeypatch.setattr(gym.registry["Point-v0"], "max_episode_steps", None)
-    with pytest.raises(ValueError, match="^Point-v0: has no step limit, and the data no timeouts"):
-        d4rl.qlearning_dataset(env.unwrapped, data)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="^Point-v0: has no step limit, and the data no time"):
+            d4rl.qlearning_dataset(env.unwrapped, data)
+        monkeypatch.delitem(gym.registry, "Point-v0", raising=False)
 
 
 SPACES = {
-    "int8": gym.spaces.Box(-100, 100, (2,), np.int8),  # its width is beyond int8
+    "int8": gym.spaces.Box(np.int8([-100, 20]), np.int8([100, 120])),  # widths, sums are beyond
     "float32": gym.spaces.Box(np.float32([-0.9, -2]), np.float32([0.3, 7])),
     "float64": gym.spaces.Box(np.array([-9.6, 0]), np.array([6.5, 1e5]), dtype=np.float64),
     "D4RL's": gym.spaces.Box(-1, 1, (2,)),
@@ -210,6 +340,7 @@ def test_actions_have_their_spaces_units_and_type(kind, monkeypatch):
     monkeypatch.setattr(Point, "action_space", space)
     monkeypatch.setattr(Point, "played", [])
     env = d4rl.make("Point-v0")
+    assert env.action_space == gym.spaces.Box(-1, 1, (2,))
     env.reset()
     data = steps(201) | {"actions": actions, "timeouts": np.zeros(201)}
     unit = d4rl.qlearning_dataset(env, data)["actions"]
@@ -240,14 +371,14 @@ FAULTS = {
 
 class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
-        kind = self.path.split("/")[1]
+        _, kind, file = self.path.split("/", 2)
         self.server.asked.append(self.path)
-        self.send_response(404 if kind == "404" else 200)
+        self.send_response(404 if kind == "404" or file not in self.server.has else 200)
         self.send_header("Content-Length", str(len(DEMO)))
         self.end_headers()
         self.wfile.write(bytes(1000) if kind == "wrong" else DEMO[:1000])
         if kind == "stalls":
-            time.sleep(2)
+            time.sleep(1)
         if kind != "cut":
             self.wfile.write(DEMO[1000:])
 
@@ -257,15 +388,16 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def server(tmp_path, monkeypatch):
-    """Has the demo as every file, which is right for door-human. Nothing is shipped."""
+    """Has the demo as door-human's file, for which it is right. Nothing is shipped."""
     monkeypatch.setenv("D4RL_DATASET_DIR", str(tmp_path))
     monkeypatch.setattr(d4rl, "HERE", tmp_path)
-    monkeypatch.setattr(d4rl, "SERVER_TIMEOUT", 1)
+    monkeypatch.setattr(d4rl, "SERVER_TIMEOUT", 0.5)
     monkeypatch.setitem(d4rl.DATASETS, "door-human-v0", (FILE, SHA256))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         server.daemon_threads = True
         server.handle_error = lambda *error: None  # where a client was killed
         server.asked = []
+        server.has = {f"d4rl/{FILE}", f"mirror/{NAME}"}
         threading.Thread(target=server.serve_forever, args=(0.02,)).start()
         yield server
         server.shutdown()
@@ -298,6 +430,8 @@ def test_faults(server, tmp_path, monkeypatch, fault):
 def test_without_a_checksum_only_d4rls_server_is_asked(server, tmp_path, monkeypatch):
     """What is not HDF5 is not kept."""
     play(server, monkeypatch, "wrong", "200")
+    file, _ = d4rl.DATASETS["relocate-human-v0"]
+    server.has |= {f"d4rl/{file}", f"mirror/{file.split('/')[1]}"}
     with pytest.raises(OSError, match="not HDF5"):
         d4rl.download("relocate-human")
     assert len(server.asked) == 1 and list(tmp_path.iterdir()) == []
@@ -334,6 +468,63 @@ def test_where_a_file_is_looked_for(server, tmp_path, monkeypatch, capsys):
     with pytest.raises(ValueError, match="^door: no data of it; give --dataset-path. Sets: "):
         d4rl.download("door")
     assert len(server.asked) == 1 and capsys.readouterr().out == ""
-    monkeypatch.setenv("D4RL_DATASET_DIR", str(rebuilt))
-    with pytest.raises(OSError, match=r"Not a directory.*\n.*rebuilt.hdf5 \(D4RL_DATASET_DIR\)"):
-        d4rl.download("hammer-human")
+
+
+@pytest.mark.parametrize("fault, problem", [("a file", "Not a directory"), ("full", "too large")])
+def test_a_cache_that_cannot_be_written(server, tmp_path, monkeypatch, fault, problem):
+    """No server is blamed, and no substitute taken."""
+    (tmp_path / "door-human-rebuilt.hdf5").write_bytes(DEMO)
+    cache = tmp_path / "cache"
+    monkeypatch.setenv("D4RL_DATASET_DIR", str(cache))
+    play(server, monkeypatch, "200", "200")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    if fault == "a file":
+        cache.touch()
+    else:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (len(DEMO) // 2, limits[1]))
+    other = "D4RL_DATASET_DIR names another folder"
+    try:
+        with pytest.raises(OSError, match=f"^{cache / NAME}: .*{problem}.*; {other}$"):
+            d4rl.download("door-human")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert fault == "a file" or list(cache.iterdir()) == []
+
+
+@pytest.mark.parametrize("folder", ["", "~no-such-user/data"])
+def test_without_a_home(folder, monkeypatch):
+    """Nor an entry of the user's in the system's list."""
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr(pwd, "getpwuid", {}.__getitem__)
+    monkeypatch.setenv("D4RL_DATASET_DIR", folder)
+    assert d4rl.download("door-demo") == ROOT / "d4rl" / "door-demo.hdf5"
+    with pytest.raises(OSError, match="^~.*: there is no such home; D4RL_DATASET_DIR "):
+        d4rl.download("door-human")
+
+
+def test_the_names_of_all_files(tmp_path, monkeypatch):
+    """A substitute has its task's name with a version other than 0; a name makes no file D4RL's."""
+    monkeypatch.setenv("D4RL_DATASET_DIR", str(tmp_path))
+    with open(ROOT / "tests" / "golden" / "d4rl_infos.csv") as table:
+        rows = list(csv.DictReader(table))
+    rebuilt = {}
+    for row in rows:
+        name = row["task"].replace("-longhorizon", "").replace("-v0", "")
+        rebuilt[row["task"]] = tmp_path / f"{name}-rebuilt.hdf5"
+    for path in rebuilt.values():
+        path.touch()
+    for task, path in rebuilt.items():
+        assert d4rl.download(task) == path
+    for row in rows:
+        path = tmp_path / row["url"].split("/")[-1]
+        path.write_bytes(b"another")
+        assert d4rl.describe(path)["d4rl"] is False
+        if not row["sha256"]:
+            assert d4rl.download(row["task"]) == path
+            continue
+        with pytest.raises(ValueError, match="not D4RL's file of this name, by its SHA-256"):
+            d4rl.download(row["task"])
+        with monkeypatch.context() as patch:
+            patch.setattr(d4rl, "file_hash", lambda path, sha256=row["sha256"]: sha256)
+            assert d4rl.download(row["task"]) == path
+            assert d4rl.describe(path)["d4rl"] is True

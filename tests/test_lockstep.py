@@ -32,16 +32,16 @@ BEAR = GOLDEN / "bear_lockstep.npz"
 STRONG = GOLDEN / "bear_lockstep_strong.npz"  # larger weights: log-std meets its limits, Q is not 0
 UWAC = GOLDEN / "uwac_lockstep.npz"
 METRICS = {"vae_loss", "critic_loss", "actor_loss", "alpha", "mmd", "target_q", "policy_q"}
-COLOURED = {"Args", "MLP", "Critic", "Agent", "update", "main", "train"}
+COLOURED = {"Args", "MLP", "Critic", "Agent", "update", "set_up"}
 # Another value of each argument that shapes training, so close that no greater change can hide.
 CHANGES = {"gamma": 0.98, "tau": 0.006, "lmbda": 0.74, "warmup_steps": 7, "mmd_threshold": 0.05}
 CHANGES |= {"mmd_kernel": "laplacian", "mmd_sigma": 10.0, "actor_lr": 1.1e-4, "critic_lr": 3.1e-4}
 CHANGES |= {"vae_lr": 3.1e-4, "dual_lr": 1.1e-3}
-OF_UWAC = {"beta": 0.51, "dropout": 0.11, "weighting": "none", "weight_clip": 0.9}
+OF_UWAC = {"beta": 0.51, "dropout": 0.11, "weighting": "std", "weight_clip": 0.9}
 # Without these the shapes of random numbers would be others; or they are in other tests.
 REST = {"batch_size", "num_candidates", "num_mmd_samples", "passes", "num_seeds"}
 REST |= {"variance", "spectral_norm", "env_id", "seed", "matmul_precision"}
-REST |= {"cuda_graph", "run_dir", "resume"}  # these shape no number
+REST |= {"cuda_graph", "run_dir", "resume", "eval_candidates"}  # these shape no number
 METRIC_TOLERANCE = 1e-5  # of a metric, relative to the authors'
 WEIGHT_TOLERANCE = 1e-4  # of a network's weights, relative to how far they moved
 NETWORKS = {  # names in an agent: names in a file, of twin critics two
@@ -92,7 +92,7 @@ def draws_of(recordings: list[dict], u: int) -> dict[torch.Size, list[Tensor]]:
     return draws
 
 
-def row_by_row(critic, obs: Tensor, action: Tensor, p: float, T: int) -> Tensor:
+def row_by_row(critic, obs: Tensor, action: Tensor, rate: float, passes: int) -> Tensor:
     """Var[Q] with masks of each row, as the authors' has: a row (S, B, ...) is taken for a seed."""
     S, B, _ = obs.shape
     layers = []
@@ -102,7 +102,7 @@ def row_by_row(critic, obs: Tensor, action: Tensor, p: float, T: int) -> Tensor:
         repeated.bias.data = layer.bias.repeat_interleave(B, dim=1)
         layers.append(repeated)
     rows = (x.flatten(0, 1).unsqueeze(1) for x in (obs, action))
-    return MC_DROPOUT_VARIANCE(SimpleNamespace(layers=layers), *rows, p, T).view(2, S, B)
+    return MC_DROPOUT_VARIANCE(SimpleNamespace(layers=layers), *rows, rate, passes).view(2, S, B)
 
 
 @contextmanager
@@ -201,9 +201,8 @@ def test_bear_stands_in_uwac_letter_for_letter():
     """So most tests need to run for one of them."""
     ours, theirs = definitions("bear.py"), definitions("uwac.py")
     assert {name for name in ours if ours[name] != theirs.get(name)} == COLOURED
-    for name in ("main", "train"):  # UWAC adds lines and changes none
-        rest = iter(theirs[name])
-        assert all(line in rest for line in ours[name])
+    rest = iter(theirs["set_up"])  # UWAC adds lines and changes none
+    assert all(line in rest for line in ours["set_up"])
 
 
 def test_metrics_are_those_of_earlier_versions(script, tmp_path):

@@ -1,18 +1,21 @@
-"""lunarlander_uncertainty.py: Algorithm 1 and AWR by hand, the expert, the cut, and a whole run."""
+"""lunarlander_uncertainty.py: Algorithm 1 and AWR by hand, the study of two fakes, a whole run."""
 
 import inspect
 import json
+import sys
 from dataclasses import replace
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
+from types import SimpleNamespace
 
 import gymnasium as gym
 import numpy as np
 import pytest
 import torch
 from conftest import command_line
-from filelock import FileLock
+from scipy.spatial import KDTree
+from scipy.stats import mannwhitneyu
 from torch.testing import assert_close
 
 import lunarlander_uncertainty as lunar
@@ -23,9 +26,16 @@ SHARED += ["Agent.minimize"]
 TINY = lunar.Args(num_seeds=2, total_steps=3, batch_size=8, hidden_dim=8, expert_iterations=1)
 
 
-def test_code_shared_with_uwac_is_the_same_to_the_letter():
-    for find in map(attrgetter, SHARED):  # uwac.py's MLP goes on
-        assert inspect.getsource(find(uwac)).startswith(inspect.getsource(find(lunar)))
+@pytest.mark.parametrize("name", SHARED)
+def test_code_shared_with_uwac_is_the_same_to_the_letter(name):
+    find = attrgetter(name)  # uwac.py's MLP goes on
+    assert inspect.getsource(find(uwac)).startswith(inspect.getsource(find(lunar)))
+
+
+def test_defaults_are_those_of_uwac():
+    names = ["beta", "dropout", "weight_clip", "batch_size", "gamma", "tau", "lmbda"]
+    find = attrgetter(*names, "num_candidates", "actor_lr")
+    assert find(lunar.Args()) == find(uwac.Args())
 
 
 def test_update_by_hand(monkeypatch):
@@ -77,158 +87,330 @@ def test_td_lambda_returns_by_hand():
 
 
 def test_awr_by_hand():
+    """The value learns the returns of the old value, and the actor advantages of the new one."""
     actor, value = lunar.MLP((), 8, 16, 4), lunar.MLP((), 8, 16, 1)
-    value.layers[2].weight.data.normal_()  # without it as a baseline, advantages differ
-    optimizer = torch.optim.SGD([*actor.parameters(), *value.parameters()], lr=0.0)
-    biases = (value.layers[2].bias, actor.layers[2].bias)  # which stay; their gradients are seen
-    found = []
-    optimizer.register_step_post_hook(lambda *_: found.append([bias.grad for bias in biases]))
     steps = {"obs": torch.randn(50, 2, 8), "next_obs": torch.randn(50, 2, 8)}
     steps |= {"action": torch.randint(4, (50, 2)), "reward": 100 * torch.randn(50, 2)}
     steps |= {"done": torch.zeros(50, 2), "ended": torch.zeros(50, 2, dtype=torch.bool)}
-    advantage = lunar.td_lambda_returns(value, steps, 0.999, 0.98).flatten()
     obs, action = steps["obs"].flatten(0, 1), steps["action"].flatten()
-    advantage -= value(obs).detach().flatten()
-    weight = ((advantage - advantage.mean()) / advantage.std() / 0.3).exp().clamp(max=20)
-    of_logits = weight[:, None] * (actor(obs).detach().softmax(-1) - lunar.F.one_hot(action, 4))
+    old_returns = lunar.td_lambda_returns(value, steps, 0.999, 0.98).flatten()
+    groups = [{"params": value.parameters(), "lr": 0.01}, {"params": actor.parameters(), "lr": 0.0}]
+    optimizer = torch.optim.SGD(groups)
+    found = []  # gradients of the last biases, and values after the step
+
+    def remember(*_):
+        of_value, of_actor = value.layers[2].bias.grad, actor.layers[2].bias.grad
+        found.append((of_value, of_actor, value(obs).detach().flatten()))
+
+    optimizer.register_step_post_hook(remember)
     torch.manual_seed(1)
-    of_value, of_actor = (torch.randint(100, (n, 256))[-1] for n in (100, 200))
+    last_batches = [torch.randint(100, (n, 256))[-1] for n in (100, 200)]
     torch.manual_seed(1)
     lunar.awr_update(actor, value, optimizer, steps)
-    assert_close(found[99][0], -2 * advantage[of_value].mean()[None, None])
-    assert_close(found[-1][1], of_logits[of_actor].mean(0)[None])
+    assert len(found) == 300
+    error = found[98][2] - old_returns
+    assert_close(found[99][0], 2 * error[last_batches[0]].mean()[None, None])
+    advantage = lunar.td_lambda_returns(value, steps, 0.999, 0.98).flatten() - found[99][2]
+    assert (advantage + error).abs().mean() > 0.1  # others than by the old returns
+    weight = ((advantage - advantage.mean()) / advantage.std() / 0.3).exp().clamp(max=20)
+    of_logits = weight[:, None] * (actor(obs).detach().softmax(-1) - lunar.F.one_hot(action, 4))
+    assert_close(found[-1][1], of_logits[last_batches[1]].mean(0)[None])
 
 
-def test_study_of_an_agent_whose_variance_grows_to_the_left_at_first(monkeypatch):
-    """And to the right in the end. The other agent's is 1 everywhere."""
-    assert lunar.auroc(torch.tensor([[1.0, 2]]), torch.tensor([[2.0, 3], [0, 1]])) == [0.875, 0.125]
-    states = np.random.default_rng(0).normal(size=(1000, 4, 8)).astype(np.float32)
-    expert = {"obs": states, "next_obs": states + 1, "action": states[..., 1].astype(int) % 4}
-    expert |= {"reward": states[..., 2], "done": states[..., 3]}
-    metrics = {"critic_loss": torch.zeros(2), "weight": torch.tensor([1.0, 2])}
-    updates, measured = [], []
+def test_auroc_by_hand():
+    found = lunar.auroc(torch.tensor([[1.0, 2]]), torch.tensor([[2.0, 3], [0, 1]]))
+    assert found.tolist() == [0.875, 0.125]  # of two seeds, each with a tie
+    assert lunar.auroc(torch.tensor([1.0, 2]), torch.tensor([2.0, 3])).item() == 0.875
 
-    def update(agent, data):
-        updates.append(data)
-        agent.sign = len(updates) // 25  # 0 until the last
-        return metrics
+
+@pytest.fixture(scope="module", params=["left", "top"])
+def studied(request):
+    """A study of two fakes, on states of which many are removed. One's variance is 1 everywhere,
+    the other's at first the larger, and after the last of 25 updates the smaller, the farther a
+    state lies to the removed side."""
+    clip = request.param
+    states = np.random.default_rng(0).normal(size=(2500, 4, 8)).astype(np.float32)
+    expert = {"obs": states, "next_obs": states + 1, "action": states[..., 2].astype(int) % 4}
+    expert |= {"reward": states[..., 3], "done": states[..., 4]}
+    to_removed_side = lambda obs: -obs[..., 0] if clip == "left" else obs[..., 1]
+    data, measured = [], []
+
+    def update(agent, agent_data):
+        data.append(agent_data)
+        agent.sign = -(len(data) // 25)  # 0 before the last
+        return {"critic_loss": torch.zeros(2), "weight": torch.tensor([1.0, 2])}
 
     def variance(agent, obs):
         measured.append(obs)
-        return torch.stack([(getattr(agent, "sign", -1) * obs[:, 0]).exp(), torch.ones(len(obs))])
+        fake = (getattr(agent, "sign", 1) * to_removed_side(obs)).exp()
+        return torch.stack([fake, torch.ones(len(obs))])
 
-    monkeypatch.setattr(lunar, "update", update)
-    monkeypatch.setattr(lunar, "state_variance", variance)
-    numbers, figure = lunar.study(expert, "left", replace(TINY, total_steps=25))
-    x = states[..., 0]
-    known = states[:, 2:][x[:, 2:] >= 0.1]
-    normalize = lambda obs: (obs - known.mean(0)) / (known.std(0) + 1e-3)
-    obs, action, reward, next_obs, done = (tensor.numpy() for tensor in updates[0])
-    np.testing.assert_allclose([obs, next_obs], [normalize(known), normalize(known + 1)], atol=1e-4)
-    assert (action.argmax(1) == known[:, 1].astype(int) % 4).all()
-    assert (reward == known[:, 2]).all() and (done == known[:, 3]).all()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lunar, "update", update)
+        patch.setattr(lunar, "state_variance", variance)
+        numbers, figure = lunar.study(expert, clip, replace(TINY, total_steps=25))
+    is_removed = lambda obs: obs[..., 0] < 0.1 if clip == "left" else obs[..., 1] > 0.8
+    is_kept = ~is_removed(states) & ~is_removed(states + 1)
+    known = states[:, 2:][is_kept[:, 2:]]  # what agents may learn from
+    return SimpleNamespace(
+        clip=clip,
+        known=known,
+        removed=states[is_removed(states)],
+        held_out=states[:, :2][is_kept[:, :2]],
+        normalize=lambda obs: (obs - known.mean(0)) / (known.std(0) + 1e-3),
+        to_removed_side=to_removed_side,
+        all_states=states.reshape(-1, 8),
+        data=[tensor.numpy() for tensor in data[0]],
+        measured=[tensor.numpy() for tensor in measured],
+        numbers=numbers,
+        axes={axes.get_title(): axes for axes in figure.axes},
+    )
 
-    kept, removed = (obs.numpy() for obs in measured[:2])
-    assert len(kept) == (x[:, :2] >= 0.1).sum() and len(removed) == 2000  # not the first ones
-    assert (abs(removed[:9] - normalize(states[x < 0.1][:9])) > 0.01).any()
-    assert list(numbers.values())[:2] == [(x < 0.1).sum(), len(obs)]
-    distance = lambda a: np.linalg.norm(a[:, None] - obs, axis=2).min(1)
-    norm = lambda a: np.linalg.norm(a, axis=1)
-    for name, function in (("auroc_distance", distance), ("auroc_norm", norm)):
-        larger = function(removed)[:, None] > function(kept)
-        assert numbers[name] == pytest.approx(larger.mean(), abs=1e-3)
+
+def test_agents_learn_from_normalized_transitions(studied):
+    obs, action, reward, next_obs, done = studied.data
+    np.testing.assert_allclose(obs, studied.normalize(studied.known), atol=1e-4)
+    np.testing.assert_allclose(next_obs, studied.normalize(studied.known + 1), atol=1e-4)
+    assert (action == np.eye(4)[studied.known[:, 2].astype(int) % 4]).all()
+    assert (reward == studied.known[:, 3]).all() and (done == studied.known[:, 4]).all()
+    assert studied.numbers["transitions_trained"] == len(studied.known)
+    assert studied.numbers["states_removed"] == len(studied.removed)
+
+
+def test_2000_random_states_of_each_side_are_compared(studied):
+    for sample, states in zip(studied.measured, (studied.held_out, studied.removed)):
+        distance, nearest = KDTree(studied.normalize(states)).query(sample)
+        assert len(set(nearest)) == len(sample) == min(2000, len(states)) and distance.max() < 1e-4
+        assert (np.diff(nearest) < 0).any()  # not in order, so not the first ones
+
+
+def test_what_is_simpler_than_variance_has_the_auroc_of_the_same_states(studied):
+    kept, removed = studied.measured[:2]
+    functions = {"auroc_norm": lambda obs: np.linalg.norm(obs, axis=1)}
+    functions["auroc_distance"] = lambda obs: KDTree(studied.data[0]).query(obs)[0]
+    for name, function in functions.items():
+        u = mannwhitneyu(function(removed), function(kept)).statistic
+        assert studied.numbers[name] == pytest.approx(u / len(kept) / len(removed), abs=1e-4)
+
+
+def test_auroc_is_measured_before_training_and_ten_times_on_the_way(studied):
+    numbers, history = studied.numbers, studied.numbers["history"]
     assert numbers["auroc_variance_untrained"] == [1, 0.5] and numbers["auroc_variance"] == [0, 0.5]
-    history = numbers["history"]
     assert [row["step"] for row in history] == [0, 2, 5, 7, 10, 12, 15, 17, 20, 22, 25]
-    then = {"critic_loss": [0, 0], "weight": [1, 2]}
-    assert history[-1] == {"step": 25, "auroc_variance": [0, 0.5]} | then
-
-    _, before, after, course = figure.axes[:4]
-    corners = [[-1, -0.1, *known.mean(0)[2:]], [1, 1.6, *known.mean(0)[2:]]]
-    np.testing.assert_allclose(measured[-1][[0, -1]], normalize(corners), atol=1e-4)
-    for axes, sign in ((before, -1), (after, 1)):
-        log_variance = sign * measured[-1][:, 0].view(50, 50) / np.log(10)
-        np.testing.assert_allclose(axes.collections[0].get_array(), log_variance / 2, atol=1e-6)
-    assert course.lines[2].get_ydata().tolist() == [0.75, *[0.5] * 9, 0.25]  # agents' mean
-    metrics["critic_loss"][1] = torch.nan  # of one agent
-    with pytest.raises(FloatingPointError, match=r"diverged at update 2: \['critic_loss'\] not"):
-        lunar.study(expert, "top", replace(TINY, total_steps=25))
+    assert history[0] == {"step": 0, "auroc_variance": [1, 0.5]}
+    metrics = {"critic_loss": [0, 0], "weight": [1, 2]}
+    assert history[-1] == {"step": 25, "auroc_variance": [0, 0.5]} | metrics
 
 
-def test_a_cut_removes_states_and_next_states():
+def test_map_of_states(studied):
+    axes = studied.axes[f"the expert's states ({studied.clip} removed)"]
+    (mesh,) = axes.collections
+    corners = mesh.get_coordinates()  # (51, 51, 2)
+    edges = (corners[:, 0, 1], corners[0, :, 0])
+    x, y = studied.all_states[:, :2].T
+    counts, *_ = np.histogram2d(y, x, edges)
+    assert counts.sum() > 1000 and (mesh.get_array() == counts).all()
+    assert mesh.colorbar.ax.get_ylabel() == "number of states"
+
+
+@pytest.mark.parametrize("title, sign", [("untrained", 1), ("trained", -1)])
+def test_map_of_variance(studied, title, sign):
+    (mesh,) = studied.axes[title].collections
+    corners = mesh.get_coordinates()
+    middles = (corners[1:, 1:] + corners[:-1, :-1]) / 2  # (50, 50, 2)
+    others = np.broadcast_to(studied.known.mean(0)[2:], (50, 50, 6))
+    obs = studied.normalize(np.concatenate([middles, others], -1))
+    of_fake = sign * studied.to_removed_side(obs) / np.log(10)
+    np.testing.assert_allclose(mesh.get_array(), (of_fake + 0) / 2, atol=1e-5)  # log 1 is 0
+    assert mesh.colorbar.ax.get_ylabel() == r"$\log_{10}$ Var[Q], mean of agents"
+    assert abs(studied.measured[-1][:, 2:]).max() < 1e-4
+
+
+def test_maps_have_the_edge_of_what_is_removed(studied):
+    maps = [axes for axes in studied.axes.values() if axes.get_ylabel() == "y"]
+    assert len(maps) == 3 and {axes.get_xlabel() for axes in maps} == {"x"}
+    for axes in maps:
+        (edge,) = axes.lines
+        at = edge.get_xdata() if studied.clip == "left" else edge.get_ydata()
+        assert list(at) == [{"left": 0.1, "top": 0.8}[studied.clip]] * 2
+        limits = [axes.get_xlim(), axes.get_ylim()]
+        np.testing.assert_allclose(limits, [(-1, 1), (-0.1, 1.6)], atol=0.05)
+
+
+def test_curve_of_auroc(studied):
+    axes = studied.axes["AUROC of Var[Q] (black: mean, dotted: chance)"]
+    curves = {line.get_color(): line for line in axes.lines[1:]}  # one agent's is left
+    assert axes.lines[0].get_ydata().tolist() == [1, *[0.5] * 9, 0]
+    assert curves["0.7"].get_ydata().tolist() == [0.5] * 11
+    assert curves["black"].get_ydata().tolist() == [0.75, *[0.5] * 9, 0.25]
+    assert curves["black"].get_xdata().tolist() == [0, 2, 5, 7, 10, 12, 15, 17, 20, 22, 25]
+
+
+@pytest.mark.parametrize("clip, kept, gone", [("left", [1, 3, 4], [0]), ("top", [2, 4], [1, 3])])
+def test_a_cut_removes_states_and_next_states(clip, kept, gone):
     x = [0.05, 0.1, 0.2, 0.2, 0.3]
     y = [0.8, 0.9, 0.1, 0.81, 0.5]
     obs = np.stack([[x] * 3, [y] * 3, [[10 * e + i for i in range(5)] for e in range(3)]]).T
     expert = {"obs": obs, "next_obs": obs[[1, 2, 0, 4, 2]]}  # (5, 3, 3), the last one is a name
     # left: 0 begins at 0.05, 2 ends there; 0.1 is kept. top: 1 and 3 begin above 0.8, 0 ends there.
-    for clip, kept, gone in (("left", [1, 3, 4], [0]), ("top", [2, 4], [1, 3])):
-        known, held_out, removed = lunar.cut(expert, clip)
-        assert known["obs"][:, 2].tolist() == [20 + i for i in kept]
-        assert sorted(held_out[:, 2]) == [10 * e + i for e in (0, 1) for i in kept]
-        assert sorted(removed[:, 2]) == [10 * e + i for e in (0, 1, 2) for i in gone]
-    for everywhere in (0.0, 0.5):
-        obs[:, :, 0] = everywhere
-        with pytest.raises(ValueError, match="clip left: no states on one side"):
-            lunar.cut(expert, "left")
+    transitions, held_out, removed = lunar.cut(expert, clip)
+    assert transitions["obs"][:, 2].tolist() == [20 + i for i in kept]
+    assert sorted(held_out[:, 2]) == [10 * e + i for e in (0, 1) for i in kept]
+    assert sorted(removed[:, 2]) == [10 * e + i for e in (0, 1, 2) for i in gone]
 
 
-def test_whole_run(tmp_path, monkeypatch):
-    monkeypatch.setenv("HOME", str(tmp_path))
-    made, learned = [], []
-    make_vec = partial(gym.make_vec, max_episode_steps=80)
-    monkeypatch.setattr(gym, "make_vec", lambda *a: made.append(make_vec(*a)) or made[-1])
-    monkeypatch.setattr(lunar, "awr_update", lambda *a: learned.append(a) or a[2].step())
-    run = tmp_path / "run"
-    run.mkdir()
-    for file in ("in-use.lock", "unfinished.npz"):  # of a run that was stopped before it had more
-        (run / file).touch()
-    result = lunar.main(replace(TINY, run_dir="~/run", expert_iterations=9, seed=np.int64(0)))
-    files = ["expert.npz", "in-use.lock", "left.png", "result.json", "top.png"]
-    assert sorted(path.name for path in run.iterdir()) == files
-    expert = dict(np.load(run / "expert.npz"))
-    obs = expert["obs"]
+@pytest.mark.parametrize("x", [(0, 0, 0), (1, 1, 1), (0, 0, 1), (1, 1, 0)], ids=str)
+def test_a_cut_leaves_states_on_each_side(x):
+    """Of two held-out environments and one to learn from."""
+    states = np.broadcast_to(np.array(x)[:, None], (5, 3, 8))
+    with pytest.raises(FloatingPointError, match="clip left: no state on one side"):
+        lunar.cut({"obs": states, "next_obs": states}, "left")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A run of seconds: its arguments, its result, and what the expert's updates got."""
+    updates = []
+    args = replace(TINY, run_dir=tmp_path_factory.mktemp("runs") / "run", expert_iterations=9)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gym, "make_vec", partial(gym.make_vec, max_episode_steps=80))
+        patch.setattr(lunar, "awr_update", lambda *a: updates.append(a) or a[2].step())
+        result = lunar.main(args)
+    return SimpleNamespace(args=args, result=result, updates=updates, folder=args.run_dir)
+
+
+@pytest.fixture
+def expert(run):
+    return dict(np.load(run.folder / "expert.npz"))
+
+
+def test_a_run_leaves_its_result_and_pictures(run, expert):
+    files = ["expert.npz", "left.png", "result.json", "top.png"]
+    assert sorted(path.name for path in run.folder.iterdir()) == files
+    saved = json.loads((run.folder / "result.json").read_text(encoding="utf-8"))
+    assert saved == json.loads(json.dumps(run.result, default=str))
+    assert saved["args"] | {"run_dir": None} == vars(run.args) | {"run_dir": None}
+    assert saved["mean_return"] == expert["reward"].sum() / expert["ended"].sum()
+    removed = [numbers["states_removed"] for numbers in saved["clips"].values()]
+    assert removed == [(expert["obs"][..., 0] < 0.1).sum(), (expert["obs"][..., 1] > 0.8).sum()]
+    for numbers in saved["clips"].values():  # two seeds, two agents
+        assert all(np.diff(row["auroc_variance"]) for row in numbers["history"])
+
+
+def test_expert_is_recorded_as_it_played(expert):
+    obs, ended = expert["obs"], expert["ended"]
     follows = (expert["next_obs"][:-1] == obs[1:]).all(-1)  # but where an episode ended
-    assert (follows == ~expert["ended"][:-1]).all() and (expert["ended"] > expert["done"]).any()
+    assert (follows == ~ended[:-1]).all() and (ended > expert["done"]).any()
     assert ((abs(expert["reward"]) == 100) == expert["done"]).all()  # a crash or a landing
-    assert result["mean_return"] == expert["reward"].sum() / expert["ended"].sum()
-    removed = [numbers["states_removed"] for numbers in result["clips"].values()]
-    assert removed == [(obs[..., 0] < 0.1).sum(), (obs[..., 1] > 0.8).sum()]
-    for name in ("obs", "next_obs"):  # it learned from the newest, normalized by all
-        normalized = (expert[name][-1024:] - obs.mean((0, 1))) / (obs.std((0, 1)) + 1e-3)
-        np.testing.assert_allclose(learned[-1][3][name], normalized, 1e-3, 1e-3)
-    assert [group["lr"] for group in learned[-1][2].param_groups] == [0, 0]  # in the end
-    other, _ = lunar.study(expert, "top", replace(TINY, seed=1))
-    assert other["auroc_norm"] != result["clips"]["top"]["auroc_norm"]  # of other states
-    assert torch.initial_seed() == 1
-    monkeypatch.setattr(lunar.Figure, "savefig", lambda *_, **__: None)  # slow
-    again = lunar.main(replace(TINY, run_dir="~/again", expert="~/run/expert.npz"))
-    assert again["clips"] == result["clips"] and len(made) == 1  # no second expert
-    saved = json.loads((run / "result.json").read_text())
-    assert saved == json.loads(json.dumps(result, default=str))
-    other = lunar.train_expert(replace(TINY, expert_seed=2))
-    assert (other["obs"][0] != obs[0]).any() and torch.initial_seed() == 2
+    lift = expert["next_obs"][..., 3] - obs[..., 3]  # of the main engine: action 2
+    assert lift[expert["action"] == 2].mean() > lift[expert["action"] == 0].mean() + 0.01
+
+
+def test_expert_learns_from_its_newest_steps_normalized_by_all(run, expert):
+    _, _, optimizer, steps = run.updates[-1]
+    mean, std = expert["obs"].mean((0, 1)), expert["obs"].std((0, 1))
+    for name in ("obs", "next_obs"):
+        newest = (expert[name][-1024:] - mean) / (std + 1e-3)
+        np.testing.assert_allclose(steps[name], newest, 1e-3, 1e-3)
+    assert (steps["action"].numpy() == expert["action"][-1024:]).all()
+    assert [group["lr"] for group in optimizer.param_groups] == [0, 0]  # in the end
+
+
+def test_expert_by_another_seed_and_for_longer_than_the_data(run, expert, monkeypatch):
+    make = partial(gym.make_vec, "LunarLander-v3", 16, "sync", {"autoreset_mode": "Disabled"})
+    monkeypatch.setattr(lunar, "awr_update", lambda *a: a[2].step())
     monkeypatch.setattr(lunar, "STEPS", 100)
-    assert (lunar.train_expert(TINY)["obs"] == obs[28:128]).all()
-    monkeypatch.setattr(lunar, "awr_update", lambda *a: 1 / 0)
-    pytest.raises(ZeroDivisionError, lunar.train_expert, TINY)
-    assert len(made) == 4 and all(envs.closed for envs in made)
+    again = lunar.train_expert(TINY, make(max_episode_steps=80))
+    assert (again["obs"] == expert["obs"][28:128]).all()
+    other = lunar.train_expert(replace(TINY, expert_seed=2), make())
+    assert (other["obs"] != again["obs"]).any() and torch.initial_seed() == 2
 
 
-def test_bad_input(tmp_path, refused, monkeypatch):
+def test_agents_by_another_seed(run, expert):
+    other, _ = lunar.study(expert, "top", replace(TINY, seed=1))
+    assert other["auroc_norm"] != run.result["clips"]["top"]["auroc_norm"]  # of other states
+    assert torch.initial_seed() == 1
+
+
+def words(run, more=""):
+    names = ("num_seeds", "total_steps", "batch_size", "hidden_dim")
+    values = " ".join(f"--{name} {getattr(run.args, name)}" for name in names)
+    return f"--expert {run.folder / 'expert.npz'} {values} {more}"
+
+
+def test_command_line_repeats_a_run_with_its_expert(run, tmp_path, monkeypatch):
+    """Without terminal and in a notebook's environment, too."""
+    monkeypatch.setattr(lunar.Figure, "savefig", lambda *_, **__: None)  # slow
+    monkeypatch.setattr(sys, "stdout", None)
+    monkeypatch.setattr(sys, "stderr", None)
+    monkeypatch.setenv("MPLBACKEND", "module://of.another.environment")
+    monkeypatch.delitem(sys.modules, "matplotlib")  # which reads that variable
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert command_line(lunar, words(run, "--run-dir ~/again"), monkeypatch) == 0
+    again = json.loads((tmp_path / "again/result.json").read_text(encoding="utf-8"))
+    assert again["clips"] == run.result["clips"]
+
+
+REFUSED = {
+    "a folder with files": ("--run-dir full", "--run-dir full exists: choose another"),
+    "a folder in a file": ("--run-dir full/thesis.txt/run", "full/thesis.txt"),
+    "nobody's home": ("--run-dir ~nobody-has-this-name/run", "home directory"),
+    "text": ("--expert full/thesis.txt", "--expert full/thesis.txt: not a run's expert.npz ("),
+    "other arrays": ("--expert other.npz", "--expert other.npz: not a run's expert.npz ("),
+    "one array": ("--expert array.npz", "--expert array.npz: not a run's expert.npz ("),
+    "no file": ("--expert none.npz", "--expert none.npz: not a run's expert.npz ("),
+}
+
+
+@pytest.mark.parametrize("words, expected", REFUSED.values(), ids=REFUSED)
+def test_one_line_and_no_folder_for(words, expected, tmp_path, refused, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(lunar.gym, "make_vec", None)  # no expert is trained
-    for file in ("full/thesis.txt", "used/in-use.lock", "text/text.npz"):
-        Path(file).parent.mkdir()
-        Path(file).write_text("words")
+    Path("full").mkdir()
+    Path("full/thesis.txt").write_text("words")
     np.savez("other.npz", obs=np.zeros(3))
-    np.save("array.npz", np.zeros(3))
+    np.save("array.npy", np.zeros(3))
+    Path("array.npy").rename("array.npz")
     files = set(Path().rglob("*"))
-    assert "full has files: choose another" in refused("--run-dir full", lunar)
-    with FileLock("used/in-use.lock"):
-        assert "in-use.lock' could not be acquired" in refused("--run-dir used", lunar)
-    for file in ("text/text.npz", "other.npz", "array.npz", "none.npz"):
-        assert f"--expert {file}: not a run's expert.npz (" in refused(f"--expert {file}", lunar)
+    line = refused(words, lunar)
+    assert line.startswith("error: ") and expected in line
     assert set(Path().rglob("*")) == files
-    for wrong in ({"expert_seed": 2**63}, {"dropout": 0.0}, {"beta": np.inf}, {"clip": "left"}):
-        pytest.raises(ValueError, replace, TINY, **wrong)
+
+
+NO_BOX2D = gym.error.DependencyNotInstalled("Box2D is missing:\nyou can install it")
+FAILURES = [(NO_BOX2D, "error: Box2D is missing: you can install it")]
+FAILURES += [(KeyboardInterrupt, "stopped")]
+
+
+@pytest.mark.parametrize("error, expected", FAILURES, ids=["Box2D", "interrupt"])
+def test_one_line_and_no_folder_without(error, expected, tmp_path, refused, monkeypatch):
+    def make_vec(*_):
+        raise error
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(gym, "make_vec", make_vec)
+    assert refused("", lunar) == expected
+    assert not list(tmp_path.iterdir())
+
+
+def test_one_line_where_it_diverges(run, tmp_path, refused):
+    line = refused(words(run, f"--critic-lr 1e30 --run-dir {tmp_path}/run"), lunar)
+    assert line == "error: diverged at update 1: actor_loss not finite"
+
+
+def test_traceback_of_a_programmers_error(run, tmp_path, monkeypatch):
+    monkeypatch.setattr(torch, "cdist", lambda *_: int("a student's"))
+    with pytest.raises(ValueError, match="a student's"):
+        command_line(lunar, words(run, f"--run-dir {tmp_path}/run"), monkeypatch)
+
+
+WRONG = [{"expert_seed": 2**63}, {"dropout": 0.0}, {"beta": np.inf}, {"clip": "left"}]
+
+
+@pytest.mark.parametrize("wrong", WRONG, ids=str)
+def test_arguments_are_checked(wrong):
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        replace(TINY, **wrong)
+
+
+def test_arguments_are_checked_on_the_command_line(monkeypatch):
     assert command_line(lunar, "--tau 2", monkeypatch) == 2

@@ -434,16 +434,19 @@ def test_changed_scripts_are_other_methods(tmp_path, capsys):
         {"uwac.py": "a" * 64, "other.py": "c" * 64},
         {"uwac.py": "b" * 64, "other.py": "c" * 64},
     ]
-    found = [result("uwac", scores=[score]) | {"sha256": of} for score, of in zip((1.0, 2.0), sums)]
+    found = [
+        result("uwac", scores=[score]) | {"scripts": [of]} for score, of in zip((1.0, 2.0), sums)
+    ]
     args = save(
         tmp_path, *found, result("uwac", scores=[3.0]), result("uwac", seed=1, scores=[5.0])
     )
     rows = {row["method"]: float(row["score"]) for row in table(args, "runs")}
     assert rows == {"UWAC, uwac.py aaaaaaaa": 1, "UWAC, uwac.py bbbbbbbb": 2, "UWAC": 4}
     assert not capsys.readouterr().err
-    (tmp_path / "same").mkdir()
-    same = [found[0], found[0] | {"args": found[0]["args"] | {"seed": 1}}]
-    (row,) = table(save(tmp_path / "same", *same), "runs")
+    again = tmp_path / "again"
+    again.mkdir()
+    args = save(again, found[0], found[0] | {"args": found[1]["args"] | {"seed": 1}})
+    (row,) = table(args, "runs")
     assert (row["method"], row["seeds"]) == ("UWAC", "2")
 
 

@@ -219,7 +219,7 @@ def result(*steps, **others):
     data = {"path": "/somewhere/a.hdf5", "sha256": "f00", "max_reward": 19.5}
     found = {"algorithm": "bear", "args": args, "data": data, "transitions": 7, "history": history}
     found |= {"hardware": "AMD EPYC, 1 threads", "versions": {"torch": "2.13.0"}}
-    return found | {"sha256": {"bear.py": "abc"}} | others
+    return found | {"scripts": [{"bear.py": "abc"}]} | others
 
 
 def save(folder, found, **files):
@@ -312,7 +312,7 @@ def test_a_run_goes_on_and_keeps_what_was_found(folder, tmp_path):
 @pytest.mark.parametrize("other, why", [
     ({"data": {"path": "a.hdf5", "sha256": "0ther", "max_reward": 1.0}}, "other data_sha256"),
     ({"hardware": "AMD Ryzen, 1 threads"}, "other hardware"),
-    ({"sha256": {"bear.py": "changed"}}, "other sha256"),
+    ({"scripts": [{"bear.py": "changed"}]}, "other sha256"),
     ({"history": result(11, 20)["history"]}, "another history"),
     ({"history": result(10, 25, 30)["history"]}, "another history"),
 ])  # fmt: skip
@@ -345,7 +345,7 @@ def test_a_grid_and_results_of_earlier_versions(folder, tmp_path):
     grid = tmp_path / "grid"
     save(grid / "work" / "one", {}, evaluation=[played("vae")])
     one = result(10, 20, method="bear", policies=[played("best")])
-    del one["sha256"]
+    del one["scripts"]
     two = result(10, 20, method="uwac-analytic", algorithm="uwac")
     two["args"] |= {"beta": 2.5, "variance": "analytic", "spectral_norm": True, "num_seeds": 1}
     two["history"] = [{"step": 10, "target_q": [1.0]}]

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +16,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from conftest import ROOT, Point, command_line, resumed, scalars, short, words
+from conftest import ROOT, Point, resumed, scalars, short, words, write_hdf5
 
 import bear
 import d4rl
@@ -73,25 +74,41 @@ def test_numbers_of_numpy_and_paths_are_taken(script):
 def test_auto_is_by_the_task(task, kernel, spectral_norm):
     """Also where another task is put into the arguments of one."""
     auto = {"mmd_kernel": kernel, "spectral_norm": spectral_norm}
-    for args in (uwac.Args(task), dataclasses.replace(uwac.Args("door-human"), env_id=task)):
+    other = uwac.Args("door-human", matmul_precision="high")
+    for args in (dataclasses.replace(other, env_id=task), uwac.Args(task, 0, 1, "high")):
         assert args.resolved() == dataclasses.replace(args, **auto)
     agent = uwac.Agent(args, 3, 1)
     assert (agent.args.mmd_kernel, agent.critic.spectral_norm) == (kernel, spectral_norm)
     assert bear.Agent(bear.Args(task), 3, 1).args.mmd_kernel == kernel
-    given = uwac.Args(task, spectral_norm=False, mmd_kernel="gaussian")
+    given = uwac.Args(task, 0, 1, "high", spectral_norm=False, mmd_kernel="gaussian")
     assert given.resolved() == given
 
 
+@pytest.mark.parametrize("device, cpu, precision", [
+    ("cpu", {"architecture": "x86_64", "amx_bf16": False}, "medium"),  # float32, by oneDNN
+    ("cpu", {"architecture": "x86_64", "amx_bf16": True}, "high"),
+    ("cpu", {"architecture": "aarch64"}, "high"),
+    ("cuda", {"architecture": "x86_64", "amx_bf16": False}, "high"),  # TF32
+])  # fmt: skip
+def test_auto_precision_is_never_bfloat16(script, device, cpu, precision, monkeypatch):
+    monkeypatch.setattr(script, "DEVICE", device)
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: cpu)
+    assert script.Args().resolved().matmul_precision == precision
+    assert script.Args(matmul_precision="highest").resolved().matmul_precision == "highest"
+
+
 def test_what_a_run_leaves(script, capsys):
-    args = short(script, num_seeds=2)
+    args = short(script, num_seeds=2, matmul_precision="highest")
     result = script.main(args)
     left = {path.name.split(".")[0] for path in RUN.iterdir()}
     assert left == {"checkpoint", "events", "result", "in-use"}
-    assert json.loads((RUN / "result.json").read_text()) == json.loads(json.dumps(result))
+    assert json.loads((RUN / "result.json").read_text()) == result
     assert result["algorithm"] == script.__name__
-    assert script.Args(**result["args"]) == dataclasses.replace(args.resolved(), run_dir=None)
-    assert result["data"] == d4rl.describe("points.hdf5")
-    assert result["versions"]["torch"] == torch.__version__
+    file = Path("points.hdf5").absolute()
+    wanted = dataclasses.replace(args.resolved(), run_dir=None, dataset_path=file)
+    assert script.Args(**result["args"]) == wanted
+    assert result["data"] == d4rl.describe(file)
+    assert (result["transitions"], result["torch"]) == (40, torch.__version__)
     assert result["hardware"] == "cpu, 1 threads"
 
     first, last = result["history"]
@@ -105,19 +122,14 @@ def test_what_a_run_leaves(script, capsys):
             assert list(curve) == ([3, 6] if name.startswith("score") else [2, 3, 4, 6])
             assert curve[3] == pytest.approx(first[name][seed], rel=1e-5)
 
-    data, place, *lines = capsys.readouterr().out.splitlines()
-    assert data == "40 transitions of points.hdf5 (not D4RL's own)"
-    assert place.startswith("on cpu; results in run: ")
-    found = [re.match(r"(\d)/6: (warm-up, )?vae_loss \S+, ", line).groups() for line in lines]
-    assert found == [("2", "warm-up, "), ("3", None), ("4", None), ("6", None)]
-    evaluating = [False, True, False, True]
-    assert ["score" in line for line in lines] == evaluating
-    clipped = ["; nearly every weight is at its limit" in line for line in lines]
-    assert clipped == [evaluates and script is uwac for evaluates in evaluating]
+    place, *lines = capsys.readouterr().out.splitlines()
+    assert place == f"40 transitions of {file}, on cpu; results in run"
+    assert [re.match(r"(\d)/6: vae_loss \S+, ", line)[1] for line in lines] == [*"2346"]
+    assert ["score" in line for line in lines] == [False, True, False, True]
 
 
-def test_folders(monkeypatch):
-    """One with nothing to lose is of a run that was killed before its first save."""
+def test_folders(refused):
+    """A new run has a new one, which is made when all else is in order, named by task and time."""
     args = short(uwac, env_id="test_runs:own/Point-v0", total_steps=1, run_dir=None)
     results = []
     for args.seed in (3, 4, 3):
@@ -127,25 +139,38 @@ def test_folders(monkeypatch):
     time = r"\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d-\d{6}"
     for run, seed in zip(runs, (3, 3, 4), strict=True):
         assert re.fullmatch(f"test_runs-own-Point-v0__uwac__{seed}__{time}", run.name)
-    monkeypatch.setenv("HOME", str(Path.cwd()))
-    changes = {"dataset_path": "~/points.hdf5", "run_dir": "~/deep/run"}
-    Path("deep/run").mkdir(parents=True)
-    for file in ("in-use.lock", "unfinished.tmp"):
-        Path("deep/run", file).write_text("")
-    assert command_line(uwac, words(uwac, total_steps=3, **changes), monkeypatch) == 0
-    assert command_line(uwac, "--resume ~/deep/run --total-steps 4", monkeypatch) == 0
-    assert Path("deep/run/result.json").exists() and not Path("~").exists()
-    Path("empty").mkdir()
-    assert uwac.main(short(uwac, total_steps=1, run_dir="empty"))["history"]
+    assert "File exists: 'runs'" in refused(words(uwac, run_dir="runs"))
+    assert "No such file" in refused(words(uwac, dataset_path="none.hdf5"))
+    assert not RUN.exists()
 
 
-def test_a_resumed_run_takes_the_file_that_it_began_with(monkeypatch):
+def test_a_file_beside_arrays_is_refused(points):
+    with pytest.raises(ValueError, match="--dataset-path points.hdf5: there are arrays already"):
+        uwac.main(short(uwac), dataset=points)
+
+
+def test_a_resumed_run_takes_the_file_that_it_began_with(tmp_path, monkeypatch):
+    """Also from another folder."""
     monkeypatch.setattr(d4rl, "download", lambda env_id: Path("points.hdf5"))
     uwac.main(short(uwac, total_steps=1, dataset_path=None))
     monkeypatch.setattr(d4rl, "download", lambda env_id: Path("other.hdf5"))
-    result = uwac.main(resumed(uwac, total_steps=2))
-    assert (len(result["history"]), result["data"]["path"]) == (2, "points.hdf5")
-    assert result["args"]["dataset_path"] is None
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir("elsewhere")
+    result = uwac.main(resumed(uwac, tmp_path / "run", total_steps=2))
+    assert len(result["history"]) == 2
+    assert result["data"]["path"] == str(tmp_path / "points.hdf5")
+
+
+def test_main_puts_back_what_it_changes_in_torch(script):
+    """The precision and the random state, also where it fails."""
+    torch.set_float32_matmul_precision("high")
+    before = torch.get_rng_state()
+    for rate, ends in ((1e-4, nullcontext()), (1e30, pytest.raises(FloatingPointError))):
+        args = short(script, matmul_precision="medium", critic_lr=rate, run_dir=f"run{rate}")
+        with ends:
+            script.main(args)
+        assert torch.get_float32_matmul_precision() == "high"
+        assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_a_folder_that_another_run_made_meanwhile(script, monkeypatch):
@@ -170,11 +195,11 @@ def test_what_is_trained_on_and_scored(monkeypatch):
     arrays |= {"actions": np.array([[1.0, -2.0], [0.5, 0.0], [2.5, -2.5], [0.0, 0.0]])}
     arrays |= {"rewards": np.arange(4.0), "terminals": np.array([0, 1, 0, 0])}
     monkeypatch.setattr(uwac, "evaluate", lambda *_: np.array([[10.0, 20.0]]))
-    update = Mock(wraps=uwac.update)
+    update = Mock(wraps=uwac.update, __module__="uwac")
     args = short(uwac, total_steps=1, eval_episodes=2, dataset_path=None)
     with pytest.warns(UserWarning, match="dataset: 1 actions are out of bounds and were clipped"):
         result = uwac.main(args, dataset=arrays, update=update)
-    with pytest.warns(UserWarning, match="clipped"), pytest.raises(ValueError, match="data was"):
+    with pytest.raises(ValueError, match="data was"):
         uwac.main(resumed(uwac), dataset=arrays | {"rewards": np.ones(4)})
     obs, action, reward, next_obs, done = (tensor.tolist() for tensor in update.call_args.args[1])
     np.testing.assert_allclose([obs[2], next_obs[2]], arrays["observations"][2:])
@@ -186,55 +211,70 @@ def test_what_is_trained_on_and_scored(monkeypatch):
     assert row["score"] == [pytest.approx(100 * (15 - random) / (expert - random))]
 
 
-# Four environments, for two seeds: in each step their rewards, and which of them end.
-REWARDS = np.array([[1, 2, 3, 4], [10, 20, 30, 40], [100, 200, 300, 400.0]])
-TERMINATED = np.array([[0, 1, 0, 0], [0, 0, 0, 0], [0, 1, 1, 0]], bool)
-TRUNCATED = np.array([[0, 0, 0, 0], [1, 0, 0, 1], [0, 0, 0, 0]], bool)
-RETURNS = [[11, 2], [333, 44]]
+class Scripted:
+    """An environment that gives these rewards; then, or in step `limit`, its episode ends."""
+
+    def __init__(self, rewards, limit=99):
+        self.rewards, self.limit = rewards, limit
+
+    def reset(self, seed):
+        self.seed, self.steps = seed, 0
+        return np.array([self.limit, 0.0]), {"a": 1}
+
+    def step(self, action):
+        assert self.steps < min(len(self.rewards), self.limit), "it has ended"
+        assert (action == np.array([self.limit, self.steps]) * [1, -1]).all()
+        self.steps += 1
+        ended = self.steps == len(self.rewards), self.steps == self.limit
+        infos = {"b": [None] * self.steps}  # that cannot be stacked
+        return np.array([self.limit, self.steps]), self.rewards[self.steps - 1], *ended, infos
 
 
-def test_evaluate_sums_the_rewards_of_whole_episodes():
-    """Of each environment the first one; seeds act in environments of their own."""
-    seen = []
+def test_evaluate_sums_the_rewards_of_one_episode_each():
+    """Until it ends or time does; seeds act in environments of their own, from seeds in a row."""
+    envs = [Scripted([1, 10, 100.0]), Scripted([2, 20.0]), Scripted([3] * 9, 4), Scripted([4.0])]
+    asked = []
 
     def act(obs, num):
-        assert num == 7
-        seen.append(obs)
-        return obs[..., :2] * np.array([1.0, -1.0])[:, None, None]  # of two agents: (S, E, A)
+        asked.append((obs.shape, num))
+        return obs * [1, -1]
 
-    def step(actions):
-        steps = len(seen) - 1
-        assert (actions == obs[:, :2] * np.array([[1], [1], [-1], [-1]])).all()
-        return obs, REWARDS[steps], TERMINATED[steps], TRUNCATED[steps], {}
-
-    obs = np.random.default_rng(0).normal(size=(4, 3))
-    seeds = []
-    envs = SimpleNamespace(num_envs=4, step=step)
-    envs.reset = lambda seed: seeds.append(seed) or (obs, {})
     agent = SimpleNamespace(args=SimpleNamespace(num_seeds=2), act=act)
+    seeds = []
     for seed in ([3, 5000], [4, 5000], [3, 6000]):
-        seen.clear()
-        assert uwac.evaluate(agent, envs, seed, 7).tolist() == RETURNS
-        assert all((given == obs.reshape(2, 2, 3)).all() for given in seen) and len(seen) == 3
+        asked.clear()
+        assert uwac.evaluate(agent, envs, seed, 7).tolist() == [[111, 22], [12, 4]]
+        assert asked == [((2, 2, 2), 7)] * 4
+        first = envs[0].seed
+        assert [env.seed - first for env in envs] == [0, 1, 2, 3]
+        seeds.append(first)
     assert len(set(seeds)) == 3 and max(seeds) < 2**30
 
 
-def test_evaluations(monkeypatch, capsys):
-    calls, expected = [], []
+def test_evaluations(monkeypatch):
+    """By the best of some actions, and by one sample; each evaluation has random numbers anew."""
+    calls, drawn = [], []
+
+    def act(agent, obs, num):
+        drawn.append(torch.rand(1).item())
+        return act_before(agent, obs, num)
 
     def spy(function, *args):
-        calls.append((function.__name__, torch.get_float32_matmul_precision(), *args[2:]))
+        calls.append((function.__name__, *args[2:]))
         return function(*args)
 
+    act_before = uwac.Agent.act
+    monkeypatch.setattr(uwac.Agent, "act", act)
     monkeypatch.setattr(uwac, "evaluate", partial(spy, uwac.evaluate))
-    args = short(uwac, matmul_precision="medium", seed=5, weight_clip=0.005)
-    uwac.main(args, update=partial(spy, uwac.update))
+    update = Mock(side_effect=partial(spy, uwac.update), __module__="uwac")
+    uwac.main(short(uwac, seed=5), update=update)
+    expected = []
     for step in range(1, 7):
-        expected.append(("update", "medium", step))
+        expected.append(("update", step))
         if step in (3, 6):
-            expected += [("evaluate", "highest", [5, step], num) for num in (3, 1)]
+            expected += [("evaluate", [5, step], num) for num in (3, 1)]
     assert calls == expected
-    assert capsys.readouterr().out.count("; nearly every weight is at its limit") == 2
+    assert drawn[0] == drawn[5] != drawn[10] == drawn[15] and len(drawn) == 20
 
 
 def test_how_often_one_evaluates_and_logs_changes_nothing():
@@ -253,17 +293,24 @@ def test_how_often_one_evaluates_and_logs_changes_nothing():
 
 
 def test_metrics_are_checked_before_an_evaluation():
-    with pytest.raises(FloatingPointError, match="at update 3: .*critic_loss.* not finite"):
+    with pytest.raises(FloatingPointError, match="at update 3: .*'critic_loss': .(nan|inf)"):
         uwac.main(short(uwac, critic_lr=1e30, log_every=100))
     assert not Point.played
 
 
-def test_the_first_line_comes_after_100_updates(capsys):
-    steps = {"total_steps": 101, "eval_every": 1000, "log_every": 1000, "warmup_steps": 200}
-    uwac.main(short(uwac, variance="analytic", **steps))
-    *_, warmup, first, last = capsys.readouterr().out.splitlines()
-    assert "--warmup-steps 200" in warmup
-    assert (first[:17], last[:17]) == ("100/101: warm-up,", "101/101: warm-up,")
+def test_a_warmup_that_is_the_whole_run_is_said(script, capsys):
+    warning = "warning: the actor never sees Q: see --warmup-steps 1"
+    for steps in (1, 2):
+        script.main(short(script, total_steps=steps, warmup_steps=1, run_dir=f"run{steps}"))
+        assert (warning in capsys.readouterr().out) == (steps == 1)
+
+
+def test_it_trains_without_an_error_output(points):
+    """As a daemon's, which is closed."""
+    write_hdf5("points.hdf5", points | {"actions": points["actions"][:, :1]})
+    line = f"exec {sys.executable} {ROOT / 'uwac.py'} {words(uwac, env_id='Pendulum-v1')} 2>&-"
+    subprocess.run(["sh", "-c", line], check=True)
+    assert json.loads((RUN / "result.json").read_text())["history"][-1]["step"] == 6
 
 
 def test_a_copy_of_script_and_d4rl_runs_alone(tmp_path):

@@ -1,5 +1,5 @@
 """What recorded numbers (test_lockstep.py) do not show of uwac.py's networks, estimates of Var[Q],
-weights, actions and `update`, nor of benchmark/'s agents."""
+weights, actions and `update`."""
 
 import copy
 import math
@@ -12,9 +12,6 @@ from torch.testing import assert_close
 
 import uwac
 from benchmark.measure import speed
-from benchmark.variants import ensembles, uwac_code, what_bounds_q
-
-OF_BEAR = {"weighting": "none", "dropout": 0.0}
 
 
 def test_log_std_of_the_vae_stays_from_minus_4_to_15():
@@ -53,13 +50,13 @@ def test_mmd(kernel, power):
         distance = (a.unsqueeze(-2) - b.unsqueeze(-3)).abs().pow(power).sum(-1)
         return torch.exp(-distance / (2 * 7.0)).mean((-1, -2))
 
-    x, y = 3000 + torch.randn(2, 5, 40, 3)
+    x, y = 3000 + torch.randn(2, 2, 5, 40, 3)
     squared = mean_kernel(x, x) + mean_kernel(y, y) - 2 * mean_kernel(x, y)
     assert_close(uwac.mmd(x, y, kernel, 7.0), (squared + 1e-6).sqrt(), rtol=1e-4, atol=0)
-    x = torch.zeros(2, 4, 3, requires_grad=True)
+    x = torch.zeros(1, 2, 4, 3, requires_grad=True)
     equal = uwac.mmd(x, x.detach().clone(), kernel, 20.0)
     equal.sum().backward()
-    assert_close(equal.detach(), torch.full((2,), 1e-3))
+    assert_close(equal.detach(), torch.full((1, 2), 1e-3))
     assert x.grad.isfinite().all()
 
 
@@ -77,10 +74,9 @@ def test_act_takes_one_state_shared_states_and_each_seeds_own(script):
         found = agent.act(given, num=1)
         np.testing.assert_allclose(found[0], wanted[0], atol=0.05)
         assert found.shape == wanted.shape == agent.act(given, num=3).shape
-    four = np.concatenate([obs, obs])
-    for wrong in (obs[..., 1:], obs[..., :1], obs[:1], four, obs[None], obs[0, 0, 0]):
-        with pytest.raises(ValueError, match="^observations .* are not "):
-            agent.act(wrong)
+    for num in (0, -1):
+        with pytest.raises(ValueError, match=f"num must be at least 1, not {num}"):
+            agent.act(obs, num)
 
 
 def critic_and_pairs():
@@ -105,20 +101,6 @@ def test_mc_is_the_variance_of_plain_passes(p, as_on_a_gpu, monkeypatch):
     assert_close(found, expected, rtol=1e-4 if as_on_a_gpu else 1e-5, atol=0)
 
 
-def test_a_gpu_takes_passes_in_pieces_of_at_most_1_gb(monkeypatch):
-    """On the way of a GPU, with tensors that hold no numbers."""
-    largest = []
-    relu = torch.nn.functional.relu
-    monkeypatch.setattr(uwac.F, "relu", lambda x, **_: largest.append(x.numel()) or relu(x))
-    monkeypatch.setattr(torch.Tensor, "is_cuda", True)
-    with torch.device("meta"):
-        critic = uwac.Critic(20, obs_dim=39, action_dim=28)
-        pairs = torch.empty(20, 4096, 39), torch.empty(20, 4096, 28)
-        found = uwac.mc_dropout_variance(critic, *pairs, 0.1, 100)
-    assert found.shape == (2, 20, 4096)
-    assert 2**27 < max(largest) <= 2**28
-
-
 @pytest.mark.parametrize("p", [0.1, 0.5])
 def test_analytic_is_the_variance_of_many_passes(p):
     """Of 2,000, which have a relative standard error of sqrt(2 / 2,000) = 3.2%."""
@@ -137,11 +119,10 @@ def test_analytic_is_the_variance_of_many_passes(p):
 ])  # fmt: skip
 def test_weights_by_hand(weighting, weights):
     """beta / Var and its relatives, at most the clip; from no variance to an infinite one."""
-    variance = torch.tensor([0.0, 1.6, 4.0, math.inf], requires_grad=True)
+    variance = torch.tensor([0.0, 1.6, 4.0, math.inf])
     args = uwac.Args(weighting=weighting, beta=1.6, weight_clip=1.5)
     found = uwac.uncertainty_weight(variance, args)
     assert_close(found, torch.tensor(weights))
-    assert not found.requires_grad
     args.weight_clip = 0.5
     assert uwac.uncertainty_weight(variance, args).max() == (1 if weighting == "none" else 0.5)
 
@@ -208,114 +189,3 @@ def test_the_candidate_of_the_largest_q1_acts(script, monkeypatch):
     assert_close(action, candidates.tanh().take_along_dim(best, dim=2).squeeze(2))
     ((of_obs, of_candidates),) = asked
     assert torch.equal(of_obs, obs) and torch.equal(of_candidates, candidates.tanh())
-
-
-@pytest.mark.parametrize("members", ["ensemble", "rem"])
-def test_each_member_of_an_ensemble_learns_by_itself_and_rem_as_one(members):
-    """On one transition that ends: the target is the reward, 2."""
-    settings = {"num_seeds": 2, "ensemble_size": 3, "batch_size": 6, "spectral_norm": False}
-    agent = ensembles.Agent(ensembles.Args(members=members, **settings), 5, 2)
-    obs, action = torch.rand(1, 5), torch.rand(1, 2)
-    inputs = obs.expand(2, 1, 5), action.expand(2, 1, 2)
-    q = agent.critic.q_of_members(*inputs)  # (2, K, S, 1)
-    assert_close(agent.critic(*inputs), q.mean(1))
-    variance = agent.uncertainty(agent.critic, *inputs)
-    assert_close(variance, q.var(1).sum(0), rtol=1e-4, atol=0)  # small numbers at the start
-    torch.manual_seed(1)
-    mixture = torch.rand(3, 2)
-    mixture /= mixture.sum(0)
-    if members == "rem":
-        q = torch.einsum("ks,cksb->csb", mixture, q).unsqueeze(1)
-    torch.manual_seed(1)
-    data = [obs, action, torch.tensor([2.0]), obs, torch.tensor([1.0])]
-    metrics = ensembles.update(agent, data, 1)
-    assert_close(metrics["critic_loss"], metrics["weight"] * (q - 2).square().sum((0, 1, 3)))
-    of_target = mixture if members == "rem" else torch.full((3, 2), 1 / 3)
-    assert_close(agent.target_critic.mixture, of_target)
-    assert (agent.critic.mixture == 1 / 3).all()  # what acts
-
-
-def test_noise_is_in_targets_and_in_the_actors_loss_and_in_the_choice(monkeypatch):
-    """ml-uwac's, whose Var[Q] is 4 here: around Q, which is 0, noise has a std of 0.2, and the
-    expected minimum of two normal numbers is -std / sqrt(pi)."""
-    constant = lambda critic, obs, action, p: torch.full((2, *action.shape[:-1]), 4.0)
-    monkeypatch.setattr(uwac, "analytic_dropout_variance", constant)
-    settings = {"batch_size": 5_000, "num_candidates": 1, "lmbda": 1.0, "passes": 100}
-    settings |= {"variance": "analytic", "spectral_norm": False, "critic_lr": 0.0}
-    noisy = uwac_code.Agent(uwac_code.Args(**settings), 3, 2)
-    zeroed(noisy.critic.layers[2], noisy.target_critic.layers[2])
-    assert noisy.optimizers["critic"].param_groups[0]["params"] == [*noisy.critic.parameters()]
-    n = 100
-    data = [torch.rand(n, 3), torch.rand(n, 2), torch.ones(n), torch.rand(n, 3), torch.zeros(n)]
-    metrics = uwac.update(noisy, data, 1)
-    smaller = -0.2 / np.pi**0.5
-    mean = 1 + 0.99 * smaller
-    spread = 0.99**2 * 0.04 * (1 - 1 / np.pi)
-    weight = np.exp(-0.5 * (4 + 4))
-    assert metrics["policy_q"].item() == pytest.approx(smaller, abs=0.01)
-    assert metrics["target_q"].item() == pytest.approx(mean, abs=0.01)
-    assert metrics["critic_loss"].item() == pytest.approx(2 * weight * (mean**2 + spread), rel=0.02)
-    torch.manual_seed(1)
-    chosen = noisy.act(np.zeros((1, 200, 3)), 10)
-    torch.manual_seed(1)
-    candidates = noisy.actor.sample(torch.zeros(1, 200, 3), 10).tanh()
-    places = (candidates == torch.as_tensor(chosen)[:, :, None]).all(-1).float().argmax(-1)
-    assert torch.bincount(places[0], minlength=10).min() > 5  # each is the best of some
-
-
-def weights_of(control, **changes):
-    """The control's weights in both losses, UWAC's own, and the smaller Q: two seeds, 50 states."""
-    settings = {"num_seeds": 2, "variance": "analytic", "spectral_norm": False, "beta": 0.05}
-    agent = what_bounds_q.Agent(what_bounds_q.Args(control=control, **settings | changes), 5, 2)
-    for parameter in agent.critic.parameters():
-        parameter.data += 0.1 * torch.randn_like(parameter)
-    agent.target_critic.load_state_dict(agent.critic.state_dict())
-    pairs = torch.randn(2, 50, 5), torch.rand(2, 50, 2)
-    networks = agent.target_critic, agent.critic
-    found = [agent.weigh(agent.uncertainty(one, *pairs), agent.args) for one in networks]
-    variance = uwac.Agent.uncertainty(agent, agent.critic, *pairs)
-    own = uwac.uncertainty_weight(variance, agent.args)
-    assert changes or own.std(1).min() > 0.01
-    return *found, own, agent.critic(*pairs).amin(0)
-
-
-def test_weights_of_uwac_changed():
-    ones = torch.ones(2, 50)
-    *both, own, _ = weights_of("constant")
-    for weight in both:
-        assert_close(weight, own.mean(1, keepdim=True) * ones)
-    *both, own, _ = weights_of("shuffled")
-    for weight in both:
-        assert not torch.equal(weight, own)
-        assert_close(weight.sort(1).values, own.sort(1).values)
-    critics, actor, own, _ = weights_of("actor-constant")
-    assert torch.equal(critics, own)
-    assert_close(actor, own.mean(1, keepdim=True) * ones)
-    critics, actor, own, _ = weights_of("critic-only")
-    assert torch.equal(critics, own) and torch.equal(actor, ones)
-    critics, actor, own, _ = weights_of("actor-only")
-    assert torch.equal(critics, ones) and torch.equal(actor, own)
-
-
-def test_weights_of_bear_changed():
-    ones = torch.ones(2, 50)
-    critics, actor, _, q = weights_of("scaled-q", **OF_BEAR)
-    assert torch.equal(critics, ones)
-    assert_close(actor, 2.5 / q.abs().mean(1, keepdim=True) * ones)
-    critics, actor, *_ = weights_of("fixed-w", **OF_BEAR)
-    assert torch.equal(critics, ones) and torch.equal(actor, 0.01 * ones)
-    critics, actor, *_ = weights_of("fixed-w", fixed_w=0.43, **OF_BEAR)
-    assert torch.equal(critics, ones) and torch.equal(actor, 0.43 * ones)
-    critics, actor, *_ = weights_of("fixed-w", fixed_w=0, **OF_BEAR)  # it never sees Q
-    assert torch.equal(critics, ones) and torch.equal(actor, 0 * ones)
-    for control in what_bounds_q.OF_BEAR:
-        with pytest.raises(ValueError, match=f"--control {control}: needs --weighting none"):
-            weights_of(control)
-
-
-def test_update_takes_the_controls_weights():
-    """Not those of UWAC, in either loss."""
-    agent = what_bounds_q.Agent(what_bounds_q.Args(control="fixed-w", **OF_BEAR), 5, 2)
-    shapes = (5,), (2,), (), (5,), ()
-    metrics = what_bounds_q.update(agent, [torch.rand(40, *shape) for shape in shapes], 1)
-    assert (metrics["weight"].item(), metrics["policy_weight"].item()) == pytest.approx((1, 0.01))

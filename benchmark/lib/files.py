@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import shlex
 import subprocess
 import sys
@@ -9,6 +10,9 @@ import tempfile
 from argparse import ArgumentTypeError
 from contextlib import contextmanager
 from pathlib import Path
+
+from filelock import FileLock
+from pydantic_core import to_json
 
 MODEL = {  # the commands that name a device
     "cpu": "lscpu 2>/dev/null | sed -n 's/^ *Model name: *//p'",
@@ -19,6 +23,8 @@ MODEL = {  # the commands that name a device
 @contextmanager
 def errors_in_one_line():
     """What a user can mend, or the disk does, ends the program with one line and exit code 1."""
+    if sys.stderr is None:  # as of a daemon, where tqdm would fail
+        sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
     try:
         yield
     except KeyboardInterrupt:
@@ -27,23 +33,47 @@ def errors_in_one_line():
         sys.exit(f"error: {' '.join(str(error).split())}")
 
 
-def write(path: Path, content: str | bytes) -> None:
+def write(path: Path, content: bytes) -> None:
     """Renamed when whole: a full disk leaves what was there. Raises OSError."""
-    part = path.with_name(f"{path.name}.tmp")
-    part.write_bytes(content.encode() if isinstance(content, str) else content)
+    part = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    part.write_bytes(content)
     part.replace(path)
 
 
 def write_json(path: Path, content: dict | list) -> None:
-    write(path, json.dumps(content, indent=1))
+    """In UTF-8, and null where a number is NaN or infinite, which JSON has not."""
+    write(path, to_json(content, indent=1, inf_nan_mode="null"))
 
 
 def read_json(path: Path) -> dict | list:
     """Raises OSError, and ValueError that names a damaged file."""
     try:
-        return json.loads(path.read_text())
+        return json.loads(path.read_bytes())
     except ValueError as error:
         raise ValueError(f"{path}: damaged, move it away ({error})") from error
+
+
+def rows_of(path: Path, key: tuple[str, ...]) -> list[dict]:
+    """What `add_rows` left there, so far nothing. Raises ValueError for a file of another kind."""
+    rows = read_json(path) if path.exists() else []
+    try:
+        for row in rows:
+            [row[name] for name in key]
+    except (KeyError, TypeError) as error:
+        problem = f"of another program or version, move it away ({error!r})"
+        raise ValueError(f"{path}: {problem}") from error
+    return rows
+
+
+def add_rows(path: Path, rows: list[dict], key: tuple[str, ...]) -> list[dict]:
+    """To those in a JSON file, in place of the ones that have the same values under the names in
+    `key`. What another process adds at the same time stays. Returns all. Raises as `rows_of`, and
+    OSError."""
+    new = [[row[name] for name in key] for row in rows]
+    with FileLock(f"{path}.lock"):
+        kept = [row for row in rows_of(path, key) if [row[name] for name in key] not in new]
+        write_json(path, kept + rows)
+    return kept + rows
 
 
 def checksum(file: Path) -> str:

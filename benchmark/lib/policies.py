@@ -1,16 +1,17 @@
 """Runs' agents, the policies that evaluate.py plays of them, and what it found before."""
 
 import functools
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
-import gymnasium as gym
 import numpy as np
 import torch
 
 import d4rl
 import uwac
-from benchmark.lib.files import read_json
+from benchmark.lib.files import read_json, rows_of
 from benchmark.lib.methods import SCRIPTS, script_of
 
 POLICIES = {  # and their names in print, with N
@@ -19,6 +20,7 @@ POLICIES = {  # and their names in print, with N
     "mean": "mean",
     "vae": "BC, the VAE's decoder",
 }
+KEY = ("step", "policy", "candidates", "episodes", "seed")  # of an evaluation
 AT_ONCE = 1_000  # states whose candidates are in memory together
 
 
@@ -51,25 +53,18 @@ def player(agent: uwac.Agent, policy: str) -> SimpleNamespace:
     return SimpleNamespace(args=agent.args, act=functools.partial(act, agent, policy))
 
 
-def make_envs(env_id: str, num: int, **settings) -> gym.vector.SyncVectorEnv:
-    return gym.vector.SyncVectorEnv([lambda: d4rl.make(env_id, **settings)] * num)
+@contextmanager
+def made(env_id: str, num: int) -> Iterator[list[d4rl.UnitActions]]:
+    """So many environments, closed at the end."""
+    with ExitStack() as stack:
+        yield [stack.enter_context(closing(d4rl.make(env_id))) for _ in range(num)]
 
 
 def earlier_results(run: Path) -> list[dict]:
     """What RUN/evaluation.json holds already. Raises ValueError."""
-    path = run / "evaluation.json"
-    if not path.exists():
-        return []
-    results = read_json(path)
-    try:
-        for result in results:
-            key_of(result)
-    except (KeyError, TypeError) as error:
-        raise ValueError(f"{path}: not of evaluate.py, move it away ({error!r})") from error
-    return results
+    return rows_of(run / "evaluation.json", KEY)
 
 
 def key_of(result: dict) -> list:
     """What an evaluation is of; a later one of the same replaces it."""
-    names = ("step", "policy", "candidates", "episodes", "seed")
-    return [result[name] for name in names]
+    return [result[name] for name in KEY]

@@ -105,7 +105,9 @@ def read(file: Path) -> dict:
         raise ValueError("not evaluated yet")
     args, data, updates = result["args"], result["data"], result["history"][-1]["step"]
     warmup = f"warm-up {args['warmup_steps']:,}"
-    conditions = ", ".join([warmup, *named(args, vars(uwac.Args), CONDITIONS)])
+    conditions = ", ".join(
+        [warmup, *named(args, vars(uwac.Args) | {"matmul_precision": "high"}, CONDITIONS)]
+    )
     within = " (all in the warm-up)" if updates <= args["warmup_steps"] else ""
     size = f"{result['transitions']:,} transitions"
     env_id = d4rl.full_id(args["env_id"])
@@ -129,9 +131,18 @@ def read(file: Path) -> dict:
         "history": result["history"],
         "hardware": result["hardware"],
         "bound": bound_of(result),
-        "scripts": result.get("sha256") or {},
+        "scripts": scripts_of(result),
         "policies": result.get("policies") or earlier_results(file.parent),
     }
+
+
+def scripts_of(result: dict) -> dict[str, str]:
+    """SHA-256 of each file that trained it, by its name; of several versions with "+" between."""
+    found: dict[str, list[str]] = {}
+    for version in result.get("scripts", []):
+        for file, sha256 in version.items():
+            found.setdefault(file, []).append(sha256)
+    return {file: "+".join(dict.fromkeys(several)) for file, several in found.items()}
 
 
 def files_in(path: Path) -> list[Path]:
@@ -146,6 +157,10 @@ def files_in(path: Path) -> list[Path]:
     return files
 
 
+def brief(sums: str) -> str:
+    return "+".join(sha256[:8] for sha256 in sums.split("+"))
+
+
 def tell_scripts_apart(runs: list[dict]) -> None:
     """Runs of one label whose scripts differ get labels that say which is whose."""
     of_label: dict[str, list[dict]] = {}
@@ -157,7 +172,7 @@ def tell_scripts_apart(runs: list[dict]) -> None:
         for run in several:
             changed = [x for x in run["scripts"].items() if files.count(x[0]) > 1]
             run["method"] = ", ".join(
-                [run["method"], *(f"{file} {sum_[:8]}" for file, sum_ in changed)]
+                [run["method"], *(f"{file} {brief(several)}" for file, several in changed)]
             )
 
 

@@ -11,7 +11,7 @@ import pandas as pd
 from benchmark.lib.files import MODEL, hardware, read_json, write
 from benchmark.lib.methods import SCRIPTS
 from benchmark.lib.policies import earlier_results
-from benchmark.lib.runs import CONDITIONS, OF_A_RUN, max_reward, method_of, usual_args
+from benchmark.lib.runs import CONDITIONS, OF_A_RUN, max_reward, method_of, scripts_of, usual_args
 from uwac import RESUMABLE
 
 FOLDER = Path(__file__).parents[1] / "results"
@@ -115,7 +115,7 @@ def run_row(result: dict) -> dict:
     row |= {name: result.get(name) for name in ("commit", "score_has_dropout_noise")}
     versions = {name.replace("-", "_"): of for name, of in result.get("versions", {}).items()}
     row |= {name: versions.get(name) for name in PACKAGES}
-    row["sha256"] = " ".join(f"{file}:{of}" for file, of in result.get("sha256", {}).items())
+    row["sha256"] = " ".join(f"{file}:{of}" for file, of in scripts_of(result).items())
     return {"run": name_of(row, args)} | row | {"command": command_of(result)}
 
 

@@ -1,6 +1,7 @@
 """What the constraint and the variance do in finished runs, at 1,000 states of their data.
 
     python -m benchmark.measure.diagnose runs/RUN runs/OTHER_RUN
+    python -m benchmark.measure.diagnose runs/RUN --dataset-path FILE   # where its data lie now
 
 Printed, and kept in RUN/diagnosis-STEP.json, means over states for each seed:
   mmd                 of the actor and the behaviour VAE, at 4, 10 and 100 samples
@@ -192,7 +193,7 @@ def weights(agent: uwac.Agent, obs: Tensor) -> dict[str, Tensor]:
     action = agent.actor.sample(obs, 1).squeeze(2).tanh()
     q = agent.critic(obs, action).amin(0)  # (S, B)
     variance = agent.uncertainty(agent.critic, obs, action)
-    weight = agent.weigh(variance, agent.args)
+    weight = agent.weigh(variance)
     ranks = [spearmanr(v, q2).statistic for v, q2 in zip(variance.cpu(), q.square().cpu())]
     found = {
         "variance_spread": variance.std(1) / variance.mean(1),
@@ -204,23 +205,26 @@ def weights(agent: uwac.Agent, obs: Tensor) -> dict[str, Tensor]:
     return found
 
 
-def data_of(run: Path, saved: dict) -> list[Tensor]:
+def data_of(run: Path, saved: dict, dataset_path: Path | None = None) -> list[Tensor]:
     """The transitions that a run learned from. Raises ValueError, and OSError of a download."""
     env_id, learned_from = saved["args"]["env_id"], saved["data"]
-    path = Path(learned_from["path"])
+    path = dataset_path or Path(learned_from["path"])
     if not path.is_file():
-        if d4rl.full_id(env_id) not in d4rl.DATASETS:
-            raise ValueError(f"{run}: learned from {path}, which is no file here")
+        if dataset_path or d4rl.full_id(env_id) not in d4rl.DATASETS:
+            problem = f"learned from {path}, which is no file here: give --dataset-path"
+            raise ValueError(f"{run}: {problem}")
         path = d4rl.download(env_id)
     if d4rl.describe(path)["sha256"] != learned_from["sha256"]:
         raise ValueError(f"{run}: {path} is not the data that it learned from")
     return load_transitions(env_id, path)
 
 
-def diagnose(run: Path) -> dict[str, list[float]]:
+def diagnose(run: Path, dataset_path: Path | None = None) -> dict[str, list[float]]:
     """Of each seed of a run. Raises ValueError, and OSError where its data are not found."""
     script, agent, saved = load(run)
-    data = data_of(run, saved)
+    data = data_of(run, saved, dataset_path)
+    if len(data[0]) < 2:
+        raise ValueError(f"{run}: learned from one transition, which has no spread")
     step = saved["history"][-1]["step"]
     rows = torch.as_tensor(np.random.default_rng(0).permutation(len(data[0]))[:NUM_STATES])
     rows = rows.to(uwac.DEVICE)
@@ -245,12 +249,12 @@ def in_words(values: list[float]) -> str:
     return f"{np.mean(values):.3g} ({min(values):.3g} to {max(values):.3g})"
 
 
-def main(runs: tyro.conf.Positional[tuple[Path, ...]]) -> None:
+def main(runs: tyro.conf.Positional[tuple[Path, ...]], dataset_path: Path | None = None) -> None:
     """Raises ValueError, and OSError where a file cannot be read or written."""
     if not runs:
         raise ValueError("name the folders of one run or more")
     for run in runs:
-        found = diagnose(run)
+        found = diagnose(run, dataset_path)
         print(run)
         for name, values in found.items():
             print(f"  {name}: {in_words(values)}")

@@ -13,12 +13,14 @@ Policies:
 RUN/evaluation.json keeps every score and return. A later call adds to it, and replaces only what it
 plays again. With a run's own seed, episodes and candidates, `best` is its last evaluation again.
 A folder with checkpoint.pt and result.json is enough, so a copy of the two can be played later.
---film leaves a video of an episode more for each agent in RUN/film-STEP/.
+--film leaves a video of an episode more for each agent, of the last policy, in RUN/film-STEP/.
 """
 
-from contextlib import closing
+import warnings
+from contextlib import ExitStack, closing
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryFile
 from types import SimpleNamespace
 from typing import Literal
 
@@ -31,8 +33,8 @@ from pydantic.dataclasses import dataclass
 import d4rl
 import uwac
 from benchmark.lib.arguments import OneOrMore
-from benchmark.lib.files import errors_in_one_line, write_json
-from benchmark.lib.policies import POLICIES, earlier_results, key_of, load, make_envs, player
+from benchmark.lib.files import add_rows, errors_in_one_line
+from benchmark.lib.policies import KEY, POLICIES, earlier_results, load, made, player
 
 
 @dataclass
@@ -45,18 +47,28 @@ class Args:
     film: bool = False  # of the last policy
 
 
-def film(env_id: str, playing: SimpleNamespace, folder: Path, seed: list[int], num: int) -> None:
-    """An mp4 file of all agents side by side, in `folder`. Raises ValueError."""
+def camera(env_id: str, folder: Path, name: str) -> gym.wrappers.RecordVideo:
+    """An environment whose episode is filmed. Raises ValueError."""
     if not find_spec("moviepy"):
         raise ValueError("--film needs moviepy: pip install moviepy")
     try:
-        with closing(make_envs(env_id, playing.args.num_seeds, render_mode="rgb_array")) as envs:
-            length = envs.envs[0].spec.max_episode_steps
-            first = {"episode_trigger": lambda episode: episode == 0, "video_length": length}
-            with closing(gym.wrappers.vector.RecordVideo(envs, str(folder), **first)) as films:
-                uwac.evaluate(playing, films, seed, num)
-    except (gym.error.Error, ImportError, RuntimeError, AttributeError, TypeError) as error:
+        env = d4rl.make(env_id, render_mode="rgb_array")
+        env.reset(seed=0)
+        env.render()
+    except Exception as error:  # each renderer has its own
         raise ValueError(f"--film: without a screen, set MUJOCO_GL=egl ({error})") from error
+    return gym.wrappers.RecordVideo(env, str(folder), name_prefix=name)
+
+
+def film(env_id: str, playing: SimpleNamespace, path: Path, seed: list[int], num: int) -> None:
+    """An episode of each agent, as PATH-agent-I-episode-0.mp4. Raises ValueError."""
+    warnings.filterwarnings("ignore", ".*Overwriting existing videos")  # of other names
+    names = [f"{path.name}-agent-{i}" for i in range(playing.args.num_seeds)]
+    with ExitStack() as stack:
+        cameras = (closing(camera(env_id, path.parent, name)) for name in names)
+        uwac.evaluate(playing, [stack.enter_context(one) for one in cameras], seed, num)
+    for name in names:
+        print(path.with_name(f"{name}-episode-0.mp4"))
 
 
 def mean_and_error(values: np.ndarray) -> str:
@@ -71,27 +83,26 @@ def play(run: Path, agent: uwac.Agent, saved: dict, args: Args) -> None:
     env_id = agent.args.env_id
     step = saved["history"][-1]["step"]
     seed = [args.seed, step]
-    if args.film:
-        playing = player(agent, args.policies[-1])
-        film(env_id, playing, run / f"film-{step}", seed, args.candidates[-1])
     about = {"step": step, "episodes": args.episodes, "seed": args.seed}
     unit = "score" if d4rl.full_id(env_id) in d4rl.TASK_OF else "return"
-    results = earlier_results(run)
     choices = [
         (policy, num)
         for policy in args.policies
         for num in (args.candidates if policy == "best" else (1,))
     ]
-    with closing(make_envs(env_id, agent.args.num_seeds * args.episodes)) as envs:
+    if args.film:
+        policy, num = choices[-1]
+        path = run / f"film-{step}" / f"{policy}-{num}-seed-{args.seed}"
+        film(env_id, player(agent, policy), path, seed, num)
+    with made(env_id, agent.args.num_seeds * args.episodes) as envs:
         for policy, num in choices:
             returns = uwac.evaluate(player(agent, policy), envs, seed, num)  # (S, episodes)
             if not np.isfinite(returns).all():
                 raise ValueError(f"{run}: a return in {env_id} is not finite")
             scores = d4rl.normalized_score(env_id, returns)
             result = {"policy": policy, "candidates": num, **about}
-            results = [one for one in results if key_of(one) != key_of(result)]
-            results.append(result | {"scores": scores.tolist(), "returns": returns.tolist()})
-            write_json(run / "evaluation.json", results)
+            result |= {"scores": scores.tolist(), "returns": returns.tolist()}
+            add_rows(run / "evaluation.json", [result], KEY)
             who = f"{agent.algorithm} on {env_id}, {step} updates, {POLICIES[policy].format(num)}"
             played = f"{len(scores)} agents x {args.episodes} episodes"
             values = scores[0] if len(scores) == 1 else scores.mean(1)
@@ -103,6 +114,7 @@ def main(args: Args) -> None:
     loaded = [load(run) for run in args.runs]  # all of them, before hours of one
     for run in args.runs:
         earlier_results(run)
+        TemporaryFile(dir=run).close()  # fails now, and not after hours
     for run, (_, agent, saved) in zip(args.runs, loaded):
         play(run, agent, saved, args)
 

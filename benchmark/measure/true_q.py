@@ -1,5 +1,5 @@
-"""How large discounted returns are, to compare Q with: means and standard deviations over steps,
-and the standard errors of the means over episodes.
+"""How large discounted returns are, to compare Q with: means and standard deviations (_std) over
+steps, and the standard errors of the means over episodes (_error).
 
     python -m benchmark.measure.true_q door-human hopper-medium
     python -m benchmark.measure.true_q --policy door-expert runs/RUN
@@ -13,8 +13,9 @@ Of the data of tasks, found as the scripts find them, or of files in D4RL's form
   bound       largest reward / (1 - gamma), which no return of the data can exceed
 Of policies that make_dataset.py can roll out, of a run one sample of its first seed's actor, the
 first two of episodes that they play, and
-  played      with the rewards of 600 steps beyond the time limit
+  played      with the rewards of steps beyond the time limit, 600 where gamma is 0.99
   q           of a run, the smaller Q of its first seed in the same steps
+Gamma is 0.99, or the run's. RUN/true-q-STEP.json keeps the row of a run.
 """
 
 from pathlib import Path
@@ -30,26 +31,29 @@ import d4rl
 import uwac
 from benchmark.lib.actors import load_player
 from benchmark.lib.episodes import play
-from benchmark.lib.files import errors_in_one_line
+from benchmark.lib.files import errors_in_one_line, write_json
 from benchmark.lib.policies import load
 
 GAMMA = 0.99  # the scripts' default
 LAST = 20  # rewards of an episode that its continuation repeats
-BEYOND = 600  # steps; what comes after them counts 0.99^600 = 0.2%
+REST = 0.0024  # how much a reward counts after the last step that is played
 EPISODES = 48  # played, 16 at a time
 
 
-def discounted(rewards: np.ndarray, after: float = 0.0) -> np.ndarray:
+def discounted(rewards: np.ndarray, gamma: float, after: float = 0.0) -> np.ndarray:
     """Returns from each step on, of rewards (n,) and of a value that follows the last: (n,)."""
     rewards = rewards.astype(float)
-    rewards[-1] += GAMMA * after
-    return lfilter([1], [1, -GAMMA], rewards[::-1])[::-1]
+    rewards[-1] += gamma * after
+    return lfilter([1], [1, -gamma], rewards[::-1])[::-1]
 
 
-def values(rewards: np.ndarray, terminal: bool) -> dict[str, np.ndarray]:
+def values(rewards: np.ndarray, gamma: float, terminal: bool) -> dict[str, np.ndarray]:
     """Of one episode, (n,) each."""
-    after = 0 if terminal else rewards[-LAST:].mean() / (1 - GAMMA)
-    return {"in_episode": discounted(rewards), "continued": discounted(rewards, after)}
+    after = 0 if terminal else rewards[-LAST:].mean() / (1 - gamma)
+    return {
+        "in_episode": discounted(rewards, gamma),
+        "continued": discounted(rewards, gamma, after),
+    }
 
 
 def of_data(dataset: str) -> list[dict[str, np.ndarray]]:
@@ -66,7 +70,7 @@ def of_data(dataset: str) -> list[dict[str, np.ndarray]]:
     }
     found = []
     for rewards, end in zip(np.split(arrays["rewards"], ends), ends):
-        found.append(values(rewards, terminals[end - 1]))
+        found.append(values(rewards, GAMMA, terminals[end - 1]))
         found[-1] |= {name: np.full(len(rewards), q) for name, q in same.items()}
     return found
 
@@ -81,39 +85,55 @@ def q_of(agent: uwac.Agent, env: d4rl.UnitActions, episode: dict) -> np.ndarray:
     return q.amin(0)[0].numpy()
 
 
-def of_policy(word: str) -> list[dict[str, np.ndarray]]:
-    """Of each episode. Raises ValueError."""
+def of_policy(word: str, agent: uwac.Agent | None = None) -> list[dict[str, np.ndarray]]:
+    """Of each episode; `agent` is the run's, if the policy is one's. Raises ValueError."""
+    gamma = agent.args.gamma if agent else GAMMA
+    if gamma == 1:
+        raise ValueError(f"{word}: with --gamma 1 returns have no end")
     player = load_player(word, seed=0)
-    agent = load(Path(word))[1] if Path(word).is_dir() else None
     limit = d4rl.step_limit_of(d4rl.make(player.env_id))
+    beyond = round(np.log(REST) / np.log(gamma)) if gamma > 0 else 0
     torch.manual_seed(0)
-    envs = [d4rl.make(player.env_id, max_episode_steps=limit + BEYOND) for _ in range(16)]
+    envs = [d4rl.make(player.env_id, max_episode_steps=limit + beyond) for _ in range(16)]
     found = []
     for first in range(0, EPISODES, len(envs)):
         for episode in play(player.act, envs, range(first, first + len(envs))):
             rewards = episode["rewards"]
             terminal = episode["terminals"][:limit].any()
-            found.append(values(rewards[:limit], terminal))
-            found[-1]["played"] = discounted(rewards)[:limit]
+            found.append(values(rewards[:limit], gamma, terminal))
+            found[-1]["played"] = discounted(rewards, gamma)[:limit]
             if agent:
                 found[-1]["q"] = q_of(agent, envs[0], episode)[:limit]
     return found
+
+
+def summary(episodes: list[dict[str, np.ndarray]]) -> dict[str, float]:
+    """A row, of the values of each episode, (n,)."""
+    row = {}
+    for name in episodes[0]:
+        steps = np.concatenate([one[name] for one in episodes])
+        row[name] = steps.mean()
+        if name not in ("constant", "bound"):
+            row[f"{name}_std"] = steps.std()
+            row[f"{name}_error"] = sem([one[name].mean() for one in episodes])
+    return {"episodes": len(episodes)} | {name: float(value) for name, value in row.items()}
 
 
 def main(datasets: tyro.conf.Positional[tuple[str, ...]] = (), policy: tuple[str, ...] = ()):
     """Raises ValueError and OSError."""
     if not datasets + policy:
         raise ValueError("name tasks or files of data, or policies")
-    episodes = {word: of_data(word) for word in datasets}
-    episodes |= {f"{word}, played": of_policy(word) for word in policy}
-    rows = {}
-    for word, several in episodes.items():
-        rows[word] = {"episodes": len(several)}
-        for name in several[0]:
-            steps = np.concatenate([one[name] for one in several])
-            error = sem([one[name].mean() for one in several])
-            rows[word] |= {name: steps.mean(), f"{name}_std": steps.std(), f"{name}_error": error}
-    print(pd.DataFrame(rows).T.to_markdown(floatfmt=",.1f"))
+    rows = [{"what": word, **summary(of_data(word))} for word in datasets]
+    for word in policy:
+        run = Path(word)
+        if not run.is_dir():
+            rows.append({"what": f"{word}, played", **summary(of_policy(word))})
+            continue
+        _, agent, saved = load(run)
+        about = {"what": run.resolve().name, "updates": saved["history"][-1]["step"]}
+        rows.append(about | summary(of_policy(word, agent)))
+        write_json(run / f"true-q-{about['updates']}.json", rows[-1:])
+    print(pd.DataFrame(rows).to_markdown(index=False, floatfmt=",.1f"))
 
 
 if __name__ == "__main__":

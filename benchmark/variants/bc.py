@@ -7,7 +7,6 @@ runs/bc/TASK.json has every score, and the data's own: the mean over its episode
 """
 
 import sys
-from contextlib import closing
 from pathlib import Path
 
 import torch
@@ -22,7 +21,7 @@ import uwac
 from benchmark.lib.data import load_transitions
 from benchmark.lib.episodes import returns_of
 from benchmark.lib.files import errors_in_one_line, write_json
-from benchmark.lib.policies import make_envs, player
+from benchmark.lib.policies import made, player
 
 
 @dataclass
@@ -56,7 +55,7 @@ def main(args: Args) -> None:
         "parameters": {"actor": size(agent.actor), "VAE's decoder": size(agent.vae.decoder)},
         "history": [],
     }
-    with closing(make_envs(args.env_id, args.num_seeds * args.eval_episodes)) as envs:
+    with made(args.env_id, args.num_seeds * args.eval_episodes) as envs:
         for step in trange(1, args.total_steps + 1, mininterval=10):
             index = torch.randint(len(obs), (args.num_seeds, settings.batch_size))
             mean, _ = agent.actor(obs[index])

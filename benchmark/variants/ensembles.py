@@ -18,7 +18,7 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 import uwac
-from benchmark.lib.arguments import put_critic, train_by_command_line
+from benchmark.lib.arguments import put_critic
 
 
 @dataclass
@@ -78,4 +78,4 @@ def update(agent: Agent, data: list[Tensor], step: int | Tensor) -> dict[str, Te
 
 
 if __name__ == "__main__":
-    train_by_command_line(Agent, update, __doc__)
+    uwac.command_line(Agent, update, __doc__)

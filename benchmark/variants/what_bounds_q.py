@@ -20,7 +20,6 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 import uwac
-from benchmark.lib.arguments import train_by_command_line
 
 OF_UWAC = ("shuffled", "constant", "actor-constant", "critic-only", "actor-only")
 OF_BEAR = ("scaled-q", "fixed-w")
@@ -35,7 +34,6 @@ class Args(uwac.Args):
 class Agent(uwac.Agent):
     algorithm = "what_bounds_q"
     args_type = Args
-    weigh = staticmethod(lambda variance, args: variance)  # `uncertainty` gives the weight itself
 
     def __init__(self, args: Args, *dims: int):
         if args.control in OF_BEAR and (args.weighting, args.dropout) != ("none", 0):
@@ -66,8 +64,12 @@ class Agent(uwac.Agent):
             return weight[..., order]
         return weight
 
+    def weigh(self, variance: Tensor) -> Tensor:
+        """`uncertainty` gives the weight itself."""
+        return variance
+
 
 update = uwac.update
 
 if __name__ == "__main__":
-    train_by_command_line(Agent, update, __doc__)
+    uwac.command_line(Agent, update, __doc__)
