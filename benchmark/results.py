@@ -734,6 +734,8 @@ class Args:
 def main(args: Args) -> list[str]:
     """What is wrong. Raises ValueError, and OSError where a file cannot be read or written."""
     if args.do == "add":
+        if not args.runs:
+            raise ValueError("add: name folders of runs or of grids")
         print("\n".join(tidy.add(args.runs)))
     t = tidy.load()
     tables = tables_of(t)
