@@ -9,6 +9,7 @@ number's name is one of these, and says where it is from:
     TABLE / ROW / COLUMN           a cell, or a part of COLUMN that no other has
     highest target_q after 50,000 of door-human, BEAR          or lowest, mean, median, ...
     mean target_q from 60,000 of forks, UWAC                   the mean over steps of each agent
+    exploding target_q by 100,000 of door-human, BEAR          the highest until then of each agent
     p of target_q after 70,000 of door-human: UWAC, mc against UWAC
     the name of a function in NUMBERS
 It gets as many digits as it is written with. A metric is a column of history.csv, diagnoses.csv or
@@ -55,11 +56,13 @@ SETTINGS = """
 RUNS = {  # queries of runs.csv
     "BEAR": "method == 'bear'",
     "BEAR + SN": "method == 'bear+sn'",
+    "BEAR + dropout": "method == 'bear+dropout'",
     "BEAR + dropout + SN": "method == 'bear+dropout+sn'",
     "UWAC": "method in ('uwac-analytic', 'uwac-no-sn') and not spectral_norm",
     "UWAC + SN": "method == 'uwac-analytic' and spectral_norm",
     "mc": "method == 'uwac'",
     "batch mean": "method == 'uwac-actor-constant'",
+    "batch means": "method == 'uwac-constant'",
     "critics alone": "method == 'uwac-critic-only'",
     "actor alone": "method == 'uwac-actor-only'",
     "shuffled": "method == 'uwac-shuffled'",
@@ -93,7 +96,7 @@ RUNS["small share"] = f"not ({RUNS['large share']})"
 SHOWN = "task not in ('door-demo', 'hammer-expert', 'door-expert', 'relocate-expert')"
 SHOWN += " and algorithm != 'what_bounds_q' and how != 'forks'"
 SHOWN += " and (actor_lr == 1e-4 or warmup_steps == 5_000)"  # in the picture of shares
-PHRASE = re.compile(r"(\w+)(?: of)? (\w+)(?: (after|from) ([\d,]+))? of (.+)")
+PHRASE = re.compile(r"(\w+)(?: of)? (\w+)(?: (after|from|by) ([\d,]+))? of (.+)")
 
 
 def query_of(group: str) -> str:
@@ -109,13 +112,17 @@ def runs_of(t: Tables, group: str) -> list[str]:
 
 
 def values(t: Tables, metric: str, when: str | None, step: str | None, group: str) -> pd.Series:
-    """A metric of each agent of a group, after an update, or on average from it on."""
+    """A metric of each agent of a group: after an update, on average from it on, or the highest
+    until it."""
     rows = t.agents[["run", "agent", "step", metric]].dropna()
     rows = rows[rows["run"].isin(runs_of(t, group))]
     number = int(step.replace(",", "")) if step else 0
     if when:
-        rows = rows[rows["step"] == number if when == "after" else rows["step"] >= number]
+        steps = rows["step"]
+        rows = rows[{"after": steps == number, "from": steps >= number, "by": steps <= number}[when]]
     found = rows.set_index(["run", "agent"])[metric]
+    if when == "by":
+        return found.groupby(level=[0, 1]).max()
     return found.groupby(level=[0, 1]).mean() if when == "from" else found
 
 
@@ -244,6 +251,23 @@ def lunarlander(clip: str) -> Callable:
     return text
 
 
+def against(rival: str, what: str) -> Callable:
+    """By how much the scores of UWAC, as the paper has it, exceed a rival's on average; p of a
+    permutation test; and the least p that so few seeds can give."""
+
+    def text(t: Tables, row: dict) -> str:
+        ours = "UWAC + SN" if row["task"] in dict(HANDS) else "UWAC"
+        groups = [f"{row['runs']}, {method}" for method in (ours, rival)]
+        one, other = (values(t, "sample", "after", str(row["at"]), group) for group in groups)
+        if min(len(one), len(other)) < 2:
+            return "–"
+        found = dict(zip(("p", "least p"), p_values(one, other)))
+        gap = one.mean() - other.mean()
+        return plain(gap, 1) if what == "gap" else f"{found[what]:.2g}"
+
+    return text
+
+
 def milliseconds(t: Tables, series: int) -> pd.DataFrame:
     """Of an update, by round and version."""
     rows = t.speed.query(f"series == {series} and num_seeds == 1")
@@ -287,11 +311,40 @@ TABLES = {
         ],
         {
             "w in the actor's loss": ("median policy_weight after 50,000", fraction),
-            "Q's share of the actor's gradient, %": ("median share after 50,000", fraction),
+            "Q's share of the actor's gradient after 42,500, %": (
+                "median share after 42,500",
+                fraction,
+            ),
+            "after 50,000, %": ("median share after 50,000", fraction),
             "Q after 92,500 updates, median": ("median target_q after 92,500", of_q),
             "lowest seed": ("lowest target_q after 92,500", of_q),
             "highest seed": ("highest target_q after 92,500", of_q),
-            "seeds that explode": ("passing target_q after 92,500", plain),
+            "seeds past the bound": ("passing target_q after 92,500", plain),
+            "that explode": ("exploding target_q after 92,500", plain),
+        },
+    ),
+    "sizes": Table(
+        "door-human without SN, after 70,000 updates",
+        [
+            ("BEAR", "door-human, BEAR"),
+            ("BEAR + dropout", "door-human, BEAR + dropout"),
+            ("UWAC with w in the critics' loss alone", "door-human, critics alone"),
+            ("UWAC with w's batch mean in the actor's loss alone", "door-human, batch mean"),
+            ("UWAC", "door-human, UWAC"),
+            ("UWAC with w's batch mean in both losses", "door-human, batch means"),
+            ("UWAC with w shuffled over states in both losses", "door-human, shuffled"),
+            ("UWAC with w in the actor's loss alone", "door-human, actor alone"),
+            ("BEAR with w = 0.01 in the actor's loss", "forks, w = 0.01"),
+            ("BEAR whose actor never sees Q", "forks, w = 0"),
+        ],
+        {
+            "seeds": ("number target_q after 70,000", plain),
+            "w in the actor's loss, median": ("median policy_weight after 70,000", fraction),
+            "Q, median": ("median target_q after 70,000", of_q),
+            "lowest seed": ("lowest target_q after 70,000", of_q),
+            "highest seed": ("highest target_q after 70,000", of_q),
+            "seeds past the bound": ("passing target_q after 70,000", plain),
+            "that explode": ("exploding target_q after 70,000", plain),
         },
     ),
     "targets": Table(
@@ -421,6 +474,24 @@ TABLES = {
             "the paper's UWAC": papers,
         },
     ),
+    "rivals": Table(
+        "UWAC (+ SN on the hands)",
+        [
+            ("door-human", "door-human", 100_000),
+            ("pen-expert", "pen-expert", 30_000),
+            ("hammer-expert †", "hammer-expert", 20_000),
+            ("hopper-medium", "hopper-medium", 100_000),
+            ("halfcheetah-medium", "halfcheetah-medium", 100_000),
+            ("hopper-medium, Gaussian kernel †", "hopper-medium Gaussian", 80_000),
+        ],
+        {
+            "score less BEAR's": against("BEAR", "gap"),
+            "p": against("BEAR", "p"),
+            "smallest p possible": against("BEAR", "least p"),
+            "less BEAR + SN's": against("BEAR + SN", "gap"),
+            "p against it": against("BEAR + SN", "p"),
+        },
+    ),
     "front": Table(
         "score ± standard error",
         [
@@ -449,6 +520,7 @@ TABLES = {
                 "beta == 1e9 and step == 8_000",
                 "auroc_variance",
             ),
+            ("the state's norm", "beta == 1.6", "auroc_norm"),
             ("distance to the nearest training state", "beta == 1.6", "auroc_distance"),
         ],
         {"left removed": lunarlander("left"), "top removed": lunarlander("top")},
@@ -494,6 +566,20 @@ def in_episode(t: Tables) -> float:
 def negative_norm(t: Tables) -> float:
     """diagnoses.csv, 1 less `auroc_action_norm` of door-expert"""
     return 1 - t.agents.query(RUNS["door-expert"])["auroc_action_norm"].dropna().iloc[0]
+
+
+def lead(t: Tables) -> float:
+    """policies.csv and bc.csv, the largest mean score of UWAC (+ SN) less that of its VAE, or of BC
+    where no VAE was played, over the table's rows"""
+    leads = []
+    for _, group, at in TABLES["scores"].rows:
+        task = group.split(" ")[0]
+        vae = values(t, "vae", "after", str(at), f"{group}, method == 'uwac-analytic'").mean()
+        cloned = t.bc.query("task == @task and step == 100_000")["score"].mean()
+        for method in ("UWAC", "UWAC + SN"):
+            ours = values(t, "sample", "after", str(at), f"{group}, {method}").mean()
+            leads.append(ours - (cloned if np.isnan(vae) else vae))
+    return np.nanmax(leads)
 
 
 def one_of(several: Callable[[Tables], pd.Series], which: Callable) -> Callable[[Tables], float]:
@@ -578,12 +664,10 @@ def hours(version: str, *series: int, of: Callable = min) -> Callable[[Tables], 
     return extreme
 
 
-def ratio_on_h200(of: Callable) -> Callable[[Tables], float]:
-    def extreme(t: Tables) -> float:
-        """speed.csv, `ms` of UWAC mc over BEAR's, medians of series 12, 13 and 14"""
-        return of(float(over_bear("UWAC mc")(t, {"at": at})) for at in (12, 13, 14))
-
-    return extreme
+def ratio_of_mc(of: Callable, *series: int) -> Callable[[Tables], float]:
+    number = lambda t: of(float(over_bear("UWAC mc")(t, {"at": one})) for one in series)
+    number.__doc__ = f"speed.csv, `ms` of UWAC mc over BEAR's, medians of series {series}"
+    return number
 
 
 GYM = (("walker2d-expert", 300_000), ("hopper-medium", 100_000), ("halfcheetah-medium", 100_000))
@@ -614,9 +698,11 @@ NUMBERS = {
     "fewest hours with mc": hours("UWAC mc", 6, 10, 11),
     "most hours with mc": hours("UWAC mc", 6, 10, 11, of=max),
     "hours with the closed form in bfloat16": hours("UWAC analytic", 7),
-    "lowest ratio of mc on an H200": ratio_on_h200(min),
-    "highest ratio of mc on an H200": ratio_on_h200(max),
+    "lowest ratio of mc on an H200": ratio_of_mc(min, 12, 13, 14),
+    "highest ratio of mc on an H200": ratio_of_mc(max, 12, 13, 14),
+    "highest ratio of mc in float32": ratio_of_mc(max, 6, 9, 10, 11),
     "negative norm on door-expert": negative_norm,
+    "largest lead over imitation": lead,
 }
 
 
@@ -732,8 +818,8 @@ class Args:
 def main(args: Args) -> list[str]:
     """What is wrong. Raises ValueError, and OSError where a file cannot be read or written."""
     if args.do == "add":
-        print("\n".join(tidy.add(args.runs)))
-    t = tidy.load()
+        print("\n".join(tidy.add(args.runs, tidy.FOLDER)))
+    t = tidy.load(tidy.FOLDER)
     tables = tables_of(t)
     if args.check:
         found = [line for file in PAGES for line in wrong_on(file, t, tables)]

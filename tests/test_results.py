@@ -134,6 +134,9 @@ def test_pages_by_hand():
     ("highest target_q after 20 of BEAR", 3000),
     ("median target_q after 20 of BEAR", 6),
     ("mean target_q from 20 of BEAR, seed == 0", 5),
+    ("lowest target_q by 30 of BEAR", 4),
+    ("median target_q by 30 of BEAR", 6),
+    ("passing target_q by 30 of BEAR", 1),
     ("number target_q after 20 of BEAR", 3),
     ("passing target_q after 20 of BEAR", 1),
     ("exploding target_q after 20 of BEAR", 0),
@@ -406,6 +409,7 @@ def test_add_writes_the_pages(folder, tmp_path, monkeypatch, capsys):
     (tmp_path / "page.md").write_text(page)
     results.main(results.Args("add", (run,)))
     assert (tmp_path / "page.md").read_text() == page.replace("7.0", "20.1")
+    assert len(rows(folder, "runs")) == 1 and len(rows(folder, "history")) == 4
     assert capsys.readouterr().out.startswith("door-human_bear_float32_3-4: ")
     assert results.main(results.Args(check=True)) == []
     (tmp_path / "page.md").write_text(page)
