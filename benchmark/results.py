@@ -123,7 +123,8 @@ def values(t: Tables, metric: str, when: str | None, step: str | None, group: st
     number = int(step.replace(",", "")) if step else 0
     if when:
         steps = rows["step"]
-        rows = rows[{"after": steps == number, "from": steps >= number, "by": steps <= number}[when]]
+        right = {"after": steps == number, "from": steps >= number, "by": steps <= number}
+        rows = rows[right[when]]
     found = rows.set_index(["run", "agent"])[metric]
     if when == "by":
         return found.groupby(level=[0, 1]).max()
@@ -583,9 +584,8 @@ def lead(t: Tables) -> float:
     where no VAE was played, over the table's rows"""
     leads = []
     for _, group, at in TABLES["scores"].rows:
-        task = group.split(" ")[0]
         vae = values(t, "vae", "after", str(at), f"{group}, method == 'uwac-analytic'").mean()
-        cloned = t.bc.query("task == @task and step == 100_000")["score"].mean()
+        cloned = t.bc.query(f"task == '{group.split()[0]}' and step == 100_000")["score"].mean()
         for method in ("UWAC", "UWAC + SN"):
             ours = values(t, "sample", "after", str(at), f"{group}, {method}").mean()
             leads.append(ours - (cloned if np.isnan(vae) else vae))

@@ -63,6 +63,8 @@ def test_any_other_digit_is_seen(t, tables):
 @pytest.mark.parametrize("name, table, column, row", [
     ("bounds", "history", "target_q", {"run": FORKS, "agent": 1, "step": 92_500}),
     ("bounds", "history", "q_share", {"run": FORKS, "agent": 0, "step": 50_000}),
+    ("sizes", "history", "target_q", {"run": "door-human_uwac-constant_tf32_0-2"}),
+    ("rivals", "policies", "score", {"run": "pen-expert_bear+sn_warmup-10000_float32_0"}),
     ("scores", "policies", "score", {"run": "relocate-expert_bear+sn_warmup-10000_float32_0"}),
     ("unequal", "diagnoses", "auroc_shuffled", {"run": "walker2d-expert_uwac-analytic_float32_0"}),
     ("returns", "returns", "q_std", {"run": "hammer-expert_uwac-no-sn_warmup-10000_float32_0"}),
