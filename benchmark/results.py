@@ -778,8 +778,12 @@ def made(t: Tables, page: str, found: tuple[dict, dict]) -> tuple[dict[str, str]
 
     @functools.cache
     def number(name: str, like: str) -> str:
-        in_table = " / " in name
-        return pages.find(name, cells) if in_table else as_written(evaluated(t, name)[0], like)
+        if " / " in name:
+            return pages.find(name, cells)
+        text = as_written(evaluated(t, name)[0], like)
+        if text in ("nan", "–"):
+            raise ValueError(f"{name}: nothing has this number")
+        return text
 
     return tables, number
 

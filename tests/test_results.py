@@ -138,7 +138,8 @@ def test_pages_by_hand():
     ("mean target_q from 20 of BEAR, seed == 0", 5),
     ("lowest target_q by 30 of BEAR", 4),
     ("median target_q by 30 of BEAR", 6),
-    ("passing target_q by 30 of BEAR", 1),
+    ("exploding target_q by 20 of BEAR", 0),
+    ("exploding target_q by 30 of BEAR", 1),
     ("number target_q after 20 of BEAR", 3),
     ("passing target_q after 20 of BEAR", 1),
     ("exploding target_q after 20 of BEAR", 0),
@@ -189,6 +190,9 @@ def test_a_name_that_nothing_has(t):
     for name in ("lowest nothing after 20 of BEAR", "largest target_q of BEAR", "what"):
         with pytest.raises(ValueError, match="neither a cell nor a number"):
             results.evaluated(t, name)
+    _, number = results.made(t, "", ({}, {}))
+    with pytest.raises(ValueError, match="nothing has this number"):
+        number("lowest target_q after 7 of BEAR", "1.0")
 
 
 def test_shares_are_the_agents_own(t):
