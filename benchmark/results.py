@@ -226,8 +226,8 @@ def cloned(t: Tables, row: dict) -> str:
 
 def imitation(t: Tables, row: dict) -> str:
     """Scores of UWAC's VAE, which imitates the data, or of behaviour cloning."""
-    found = values(t, "vae", "after", str(row["at"]), f"{row['runs']}, method == 'uwac-analytic'")
-    return with_error(found) if len(found) else cloned(t, row)
+    text, runs = cell(t, OF_VAE, row)
+    return text if runs else cloned(t, row)
 
 
 def papers(t: Tables, row: dict) -> str:
@@ -514,8 +514,7 @@ TABLES = {
             ("relocate-expert", "relocate-expert", 60_000),
         ],
         {
-            **{name: (f"each sample of {{runs}}, {name}", with_error) for name in FOUR[::2]},
-            "UWAC + SN": ("each sample of {runs}, UWAC + SN", with_error),
+            **{name: SCORE_OF[name] for name in ("BEAR", "BEAR + SN", "UWAC + SN")},
             "imitation of the data": imitation,
             "the paper's UWAC": papers,
             "seeds": SEEDS,
@@ -841,6 +840,8 @@ class Args:
 def main(args: Args) -> list[str]:
     """What is wrong. Raises ValueError, and OSError where a file cannot be read or written."""
     if args.do == "add":
+        if not args.runs:
+            raise ValueError("add: name folders of runs or of grids")
         print("\n".join(tidy.add(args.runs, tidy.FOLDER)))
     t = tidy.load(tidy.FOLDER)
     tables = tables_of(t)

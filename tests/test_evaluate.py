@@ -11,21 +11,22 @@ import numpy as np
 import pytest
 from conftest import Point, command_line, short
 
-import bear
 import d4rl
 import uwac
+from benchmark.lib.methods import SCRIPTS, script_of
 from benchmark.measure import evaluate
-from benchmark.variants import ensembles
 
 
 def records(file="run/evaluation.json"):
     return {(one["policy"], one["candidates"]): one for one in json.loads(Path(file).read_text())}
 
 
-@pytest.mark.parametrize("script", [bear, uwac, ensembles], ids=["bear", "uwac", "ensembles"])
-def test_the_last_evaluation_again(points, script, monkeypatch, capsys):
+@pytest.mark.parametrize("algorithm", SCRIPTS)
+def test_the_last_evaluation_again(points, algorithm, monkeypatch, capsys):
     """An environment of one's own has no score, so that is the return."""
-    args = short(script, num_seeds=2, seed=3, eval_episodes=4)
+    script = script_of(SCRIPTS[algorithm])
+    norm = {} if algorithm == "bear" else {"spectral_norm": True, "variance": "analytic"}
+    args = short(script, num_seeds=2, seed=3, eval_episodes=4, **norm)
     main = getattr(script, "main", uwac.main)
     result = main(args, agent_type=script.Agent, update=script.update)
     last = result["history"][-1]

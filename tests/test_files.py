@@ -53,6 +53,13 @@ def test_a_closed_stderr_is_no_error(monkeypatch):
         raise ValueError("a\n b")
 
 
+def test_hardware_has_the_models_name_where_the_system_says_it(monkeypatch):
+    monkeypatch.setitem(files.MODEL, "cpu", "echo Model X")
+    monkeypatch.setitem(files.MODEL, "cuda", "true")
+    assert files.hardware("cpu, 3 threads") == "Model X, 3 threads"
+    assert files.hardware("cuda, 3 threads") == "cuda, 3 threads"
+
+
 def test_commit_of_a_folder_whose_name_a_shell_would_run(tmp_path):
     folder = tmp_path / "o'brien; touch RAN; #"
     folder.mkdir()
