@@ -33,9 +33,9 @@ def test_lines_of_comparison_do_not_flatten_the_data():
     """A value near the data is a line, and a far one an arrow with its number."""
     axes = figures.new_figure(4, 3).subplots()
     axes.plot([0, 1], [0.0, 10.0])
-    figures.mark(axes, {"near": 15.0, "far": 1e6, "deep": -500.0})
+    figures.mark(axes, {"near": 15.0, "far": 1e6, "deep": -60.0})
     assert [line.get_ydata()[0] for line in axes.lines[1:]] == [15]
-    assert {text.get_text() for text in axes.texts} == {"near", "↑ far: 1e+06", "↓ deep: -500"}
+    assert {text.get_text() for text in axes.texts} == {"near", "↑ far: 1e+06", "↓ deep: -60"}
     low, high = axes.get_ylim()
     assert low < 0 and 15 < high < 20
 
