@@ -40,9 +40,15 @@ def test_defaults_are_those_of_uwac():
 def test_update_by_hand(monkeypatch):
     """All that the target actor may do is among 50 candidates."""
     monkeypatch.setattr(lunar.F, "dropout", lambda x, p: (1 - p) * x)
-    args = replace(TINY, critic_lr=0.0, num_candidates=50, gamma=0.5, beta=0.03, tau=0.25)
+    args = replace(TINY, num_candidates=50, gamma=0.5, lmbda=0.6, tau=0.25, critic_lr=0.0)
+    args = replace(args, beta=0.03, weight_clip=1.2, dropout=0.2, actor_lr=0.5)
     agent = lunar.Agent(args)
     actor, critic, target_critic = agent.actor, agent.critic, agent.target_critic
+    assert actor.layers[1].weight.shape == (2, 8, 8) and critic.layers[1].weight.shape[1:] == (
+        2,
+        8,
+        8,
+    )
     for last in (critic.layers[2], target_critic.layers[2]):
         last.weight.data.normal_()  # Q and its variance differ between actions
     agent.target_actor.forward = lambda obs: -1e9 * (obs[..., :4] < obs[..., :4].mean(-1, True))
@@ -53,17 +59,18 @@ def test_update_by_hand(monkeypatch):
     obs, action, reward, next_obs, done = (array[index] for array in data)
     every_action = torch.eye(4).expand(2, 8, 4, 4)
     q = target_critic(next_obs, every_action).detach()  # (2, S, B, A)
-    mixture = 0.75 * q.amin(0) + 0.25 * q.amax(0)
+    mixture = 0.6 * q.amin(0) + 0.4 * q.amax(0)
     y, best = (mixture + agent.target_actor(next_obs)).max(-1)  # of those that are not improbable
     target_q = reward + 0.5 * (1 - done) * y
-    var_y = lunar.analytic_dropout_variance(target_critic, next_obs, torch.eye(4)[best], 0.1).sum(0)
-    weight = (0.03 / var_y).clamp(max=1.5)
-    error = (critic(obs, every_action, 0.1) * action).sum(-1).detach() - target_q
+    var_y = lunar.analytic_dropout_variance(target_critic, next_obs, torch.eye(4)[best], 0.2).sum(0)
+    weight = (0.03 / var_y).clamp(max=1.2)
+    assert 0 < (weight == 1.2).sum() < weight.numel()
+    error = (critic(obs, every_action, 0.2) * action).sum(-1).detach() - target_q
     q = critic(obs, every_action).detach()
-    variance = lunar.analytic_dropout_variance(critic, obs, every_action, 0.1).sum(0)
+    variance = lunar.analytic_dropout_variance(critic, obs, every_action, 0.2).sum(0)
     policy = actor(obs).softmax(-1).detach()
     assert_close(lunar.state_variance(agent, obs[0])[0], (policy * variance).sum(-1)[0])
-    actor_loss = -(policy * (0.03 / variance).clamp(max=1.5) * q.amin(0)).sum(-1).mean(1)
+    actor_loss = -(policy * (0.03 / variance).clamp(max=1.2) * q.amin(0)).sum(-1).mean(1)
     targets = [*agent.target_actor.parameters(), *target_critic.parameters()]
     before = [parameter.clone() for parameter in targets]
     torch.manual_seed(1)
@@ -72,6 +79,7 @@ def test_update_by_hand(monkeypatch):
     means = [target_q.mean(1), var_y.mean(1), weight.mean(1)]
     assert_close(list(metrics.values()), [critic_loss, actor_loss, *means])
     online = [*actor.parameters(), *critic.parameters()]
+    assert_close((online[0] - before[0]).abs().max(), torch.tensor(0.5))  # Adam's first step
     assert_close(targets, [0.75 * old + 0.25 * new for old, new in zip(before, online)])
 
 
@@ -372,13 +380,15 @@ def words(run, more=""):
     return f"--expert {run.folder / 'expert.npz'} {values} {more}"
 
 
-def test_command_line_repeats_a_run_with_its_expert(run, tmp_path, monkeypatch, capsys):
+def test_command_line_repeats_a_run_with_its_expert(run, monkeypatch, capsys):
     monkeypatch.setattr(lunar.Figure, "savefig", lambda *_, **__: None)  # slow
-    monkeypatch.setenv("HOME", str(tmp_path))
-    assert command_line(lunar, words(run, "--run-dir ~/again"), monkeypatch) == 0
-    again = json.loads((tmp_path / "again/result.json").read_text(encoding="utf-8"))
+    monkeypatch.setenv("HOME", str(run.folder.parent))
+    more = "--expert ~/run/expert.npz --run-dir ~/more/again"
+    assert command_line(lunar, words(run, more), monkeypatch) == 0
+    again_folder = run.folder.parent / "more/again"
+    again = json.loads((again_folder / "result.json").read_text(encoding="utf-8"))
     assert again["clips"] == run.result["clips"]
-    said = f"expert's mean return: {again['mean_return']:.1f}; results in {tmp_path}/again\n"
+    said = f"expert's mean return: {again['mean_return']:.1f}; results in {again_folder}\n"
     for clip, numbers in again["clips"].items():
         said += f"clip {clip}\n"
         for row in numbers["history"]:
