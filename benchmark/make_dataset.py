@@ -70,6 +70,19 @@ def new_file(args: Args, name: str) -> Path:
     return path
 
 
+def command() -> str:
+    return f"python benchmark/make_dataset.py {shlex.join(sys.argv[1:])}"
+
+
+def is_of_this_command(path: Path) -> bool:
+    """Whether this very command wrote a set there, before it was stopped."""
+    try:
+        with h5py.File(path) as file:
+            return file["metadata"].attrs["command"] == command()
+    except (OSError, KeyError):
+        return False
+
+
 def write_set(args: Args, path: Path, arrays: dict, env_id: str, policy: str) -> Path:
     """A file in D4RL's format, renamed when whole, with `metadata` on how it was made."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -80,7 +93,7 @@ def write_set(args: Args, path: Path, arrays: dict, env_id: str, policy: str) ->
     metadata = {
         "origin": "Minari" if args.minari else "rebuilt",
         "made_by": "benchmark/make_dataset.py of the UWAC project",
-        "command": f"python benchmark/make_dataset.py {shlex.join(sys.argv[1:])}",
+        "command": command(),
         "versions": ", ".join(f"{package} {version(package)}" for package in packages),
         "environment": env_id,
         "policy": policy,
@@ -129,9 +142,10 @@ def from_training(args: Args) -> None:
         raise ValueError("--out is for one set; a training makes five, in --folder")
     task = args.env
     folder = args.folder.expanduser() / "training" / f"{task}-{args.seed}"
-    if not folder.exists():  # else a training that was killed goes on, and some sets may be there
-        for kind in ("random", "medium", "expert", "medium-expert", "medium-replay"):
-            new_file(args, f"{task}-{kind}-rebuilt")
+    for kind in ("random", "medium", "expert", "medium-expert", "medium-replay"):
+        name = f"{task}-{kind}-rebuilt"
+        if not is_of_this_command(args.folder.expanduser() / f"{name}.hdf5"):
+            new_file(args, name)
     args = replace(args, force=True)
     steps_taken, best = train(args, folder)
     for kind, step in best.items():
@@ -180,7 +194,7 @@ def from_minari(args: Args) -> Path:
         for e in source.iterate_episodes():
             ends = (e.terminations, e.truncations & ~e.terminations)
             episodes.append(to_arrays((e.observations[:-1], e.actions, e.rewards, *ends)))
-    except (ImportError, OSError, ValueError, KeyError, TypeError) as error:
+    except Exception as error:  # a download fails in many ways
         raise ValueError(f"--minari {args.minari}: cannot be converted ({error})") from error
     return write_set(args, path, join(episodes), source.env_spec.id, f"that of {args.minari}")
 

@@ -10,7 +10,7 @@ runs. With --legs a run stops after so many updates, again and again, and evalua
 policies. Each run is a process of its own and leaves one small file in --folder for report.py: its
 result.json with method, command and what evaluate.py found. Its own folder is in --folder/work, its
 log in --folder/logs. The same command makes no run again whose file is there, and goes on with one
-that was killed.
+that was killed. A line a minute says what runs, how far, and when all will be done.
 """
 
 import sys
@@ -19,6 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))  # which `python benchmark/run.py` leaves out
 
+import contextlib
 import dataclasses
 import fcntl
 import functools
@@ -27,9 +28,12 @@ import os
 import re
 import shlex
 import signal
+import socket
 import subprocess
 import tempfile
+import time
 from argparse import ArgumentTypeError
+from datetime import datetime, timedelta
 from statistics import mean
 from typing import Literal, NamedTuple
 
@@ -39,11 +43,21 @@ from pydantic import NonNegativeFloat, PositiveInt
 from pydantic.dataclasses import dataclass
 
 import d4rl
+import uwac
 from benchmark.lib.arguments import OneOrMore
-from benchmark.lib.files import commit, errors_in_one_line, hardware, read_json, write_json
+from benchmark.lib.files import (
+    checksum,
+    commit,
+    errors_in_one_line,
+    hardware,
+    read_json,
+    write_json,
+)
 from benchmark.lib.methods import METHODS, script_of
 from benchmark.lib.policies import POLICIES
-from benchmark.lib.runs import max_reward
+from benchmark.lib.runs import max_reward, scripts_of
+
+EVERY = 60  # seconds between lines of what runs
 
 
 @dataclass
@@ -157,6 +171,12 @@ def history_of(run_dir: Path) -> list[dict]:
     return read_json(file)["history"] if file.exists() else []
 
 
+def ends_of(run: Run, args: Args) -> list[int]:
+    """Updates after which a training stops."""
+    legs = range(args.legs, run.total_steps, args.legs) if args.legs else ()
+    return [*legs, run.total_steps]
+
+
 def updates_done(run_dir: Path) -> int:
     """By result.json. Where a crash left that behind the checkpoint, --resume mends it."""
     return max([row["step"] for row in history_of(run_dir)], default=0)
@@ -175,6 +195,15 @@ def policies_played(step: int, run_dir: Path) -> int:
     return sum(one["step"] == step for one in read_json(file)) if file.exists() else 0
 
 
+def anywhere(run: Run) -> Run:
+    """With an absolute path of its data, as a worker's current folder may be another."""
+    words = [*run.words]
+    for i, option in enumerate(words[:-1]):
+        if option.replace("_", "-") == "--dataset-path":
+            words[i + 1] = str(Path(words[i + 1]).expanduser().resolve())
+    return run._replace(words=words)
+
+
 def train(name: str, run: Run, args: Args) -> dict:
     """One run, from its checkpoint if there is one; returns its result. Raises RuntimeError where a
     signal killed it, and ValueError where trying again is in vain."""
@@ -185,28 +214,25 @@ def train(name: str, run: Run, args: Args) -> dict:
         environment["CUDA_VISIBLE_DEVICES"] = ""
     run_dir = args.folder / "work" / name
     log_file = args.folder / "logs" / f"{name}.log"
-    total_steps = run.total_steps
-    ends = [total_steps]
-    if args.legs:
-        ends = [*range(args.legs, total_steps, args.legs), total_steps]
     evaluate = [sys.executable, "-m", "benchmark.measure.evaluate", str(run_dir)]
     evaluate += ["--episodes", str(args.leg_episodes), "--policies", *POLICIES]
     code = 0
     with open(log_file, "a") as log:
         # The run inherits this lock: one that outlives a lost worker is waited for, not doubled.
-        fcntl.flock(log, fcntl.LOCK_EX)
+        with contextlib.suppress(OSError):  # without locks the run's own refuses a second
+            fcntl.flock(log, fcntl.LOCK_EX)
         call = functools.partial(subprocess.call, stdout=log, stderr=log, env=environment)
-        for step in ends:
+        for step in ends_of(run, args):
             if code == 0 and updates_done(run_dir) < step:
                 code = call(training(step, run_dir, run.words))
             if code == 0 and args.legs and policies_played(step, run_dir) < len(POLICIES):
                 code = call(evaluate)
-    if code == 0 and updates_done(run_dir) >= total_steps:
+    if code == 0 and updates_done(run_dir) >= run.total_steps:
         result = read_json(run_dir / "result.json")
         if args.legs:
             result["policies"] = read_json(run_dir / "evaluation.json")
         return result | {"hardware": hardware(result["hardware"]), "commit": commit(ROOT)}
-    lines = log_file.read_text(errors="replace").split("\n")
+    lines = log_file.read_text("utf-8", "replace").split("\n")
     last = next((line for line in reversed(lines) if line), "no word")
     message = f"exit code {code}: {last} ({log_file})"
     raise RuntimeError(message) if code < 0 else ValueError(message)
@@ -219,6 +245,32 @@ def show_progress(name: str, run: Run, rows: list[dict]) -> None:
         steps = f"{row['step']:,} of {run.total_steps:,} updates{where}"
         scores = [f"{key} {mean(row[key]):.1f}" for key in row if key in ("score", "score_sample")]
         print(f"{name}: {steps}: {', '.join(scores)}", flush=True)
+
+
+def updates_now(name: str, run: Run, args: Args) -> int:
+    """By the evaluations, and after them by the bar in the log: n of the m up to the next end."""
+    done = updates_done(args.folder / "work" / name)
+    log_file = args.folder / "logs" / f"{name}.log"
+    bars = re.findall(rb"(\d+)/(\d+) \[", log_file.read_bytes()) if log_file.exists() else []
+    end = next((end for end in ends_of(run, args) if end > done), done)
+    for n, m in bars[-1:]:
+        done = max(done, end - int(m) + int(n)) if int(n) < int(m) else done
+    return done
+
+
+def state_of(runs: dict[str, Run], first: dict, last: dict, now: dict, seconds: float) -> str:
+    """What runs, how far it is, and when all will be done: by the updates that each run had
+    `seconds` ago, at the last line and now."""
+    words = [
+        f"{name} has {now[name]:,} of {run.total_steps:,} updates"
+        for name, run in runs.items()
+        if last[name] < now[name] < run.total_steps
+    ]
+    done = sum(now[name] - first[name] for name in runs)
+    left = sum(run.total_steps - now[name] for name, run in runs.items())
+    if done > 0:
+        words.append(f"all done in {timedelta(seconds=round(left * seconds / done))} at this rate")
+    return f"{datetime.now():%H:%M}: {', '.join(words) or 'no update in the last minute'}"
 
 
 def keep(name: str, result: dict, args: Args, run: Run) -> None:
@@ -242,8 +294,10 @@ def run(runs: dict[str, Run], args: Args) -> dict[str, Exception]:
         max_retries=2,  # of a run that a signal killed, or whose node was lost
         retry_exceptions=[RuntimeError],
     )(train)
-    waiting = {remote.remote(name, one, args): name for name, one in runs.items()}
+    waiting = {remote.remote(name, anywhere(one), args): name for name, one in runs.items()}
     shown = {name: len(history_of(args.folder / "work" / name)) for name in runs}
+    first = last = {name: updates_now(name, one, args) for name, one in runs.items()}
+    began = said = time.monotonic()
     failed = {}
     while waiting:
         done, _ = ray.wait([*waiting], timeout=10)
@@ -260,30 +314,69 @@ def run(runs: dict[str, Run], args: Args) -> dict[str, Exception]:
                 print(f"{name}: {failed[name]}", file=sys.stderr)
             else:
                 print(f"{name}: finished, {len(waiting)} to go", flush=True)
+        if time.monotonic() >= said + EVERY:
+            said = time.monotonic()
+            counted = {name: one for name, one in runs.items() if name not in failed}
+            now = {name: one.total_steps for name, one in runs.items()}
+            now |= {name: updates_now(name, runs[name], args) for name in waiting.values()}
+            print(state_of(counted, first, last, now, said - began), flush=True)
+            last = now
     return failed
+
+
+def reach(address: str) -> None:
+    """Raises OSError in seconds where nothing listens: Ray would try for a quarter of an hour."""
+    host, _, port = address.rpartition(":")
+    if port.isdecimal():  # neither local nor auto
+        socket.create_connection((host, int(port)), timeout=10).close()
+
+
+def scripts_now(run: Run) -> dict[str, str]:
+    """SHA-256 of the files that would train it, by their names."""
+    modules = uwac, script_of("bear"), script_of(run.words[0])
+    return {Path(module.__file__).name: checksum(Path(module.__file__)) for module in modules}
+
+
+def is_finished(name: str, run: Run, args: Args) -> bool:
+    """Whether its file is there; says so where that was trained by another script."""
+    file = args.folder / f"{name}.json"
+    if not file.exists():
+        return False
+    now = scripts_now(run)
+    for script, sha256 in scripts_of(read_json(file)).items():
+        if sha256 != now.get(script, sha256):
+            print(f"{name}: finished by another {script}; without {file} it would run again")
+    return True
 
 
 def main(args: Args, options: list[str]) -> int:
     """The number of runs that failed. Raises ArgumentTypeError, ValueError and OSError."""
     runs = grid(args, options)
     args.folder = args.folder.expanduser().resolve()  # a worker's current folder may be another
-    left = {name: runs[name] for name in runs if not (args.folder / f"{name}.json").exists()}
+    left = {name: one for name, one in runs.items() if not is_finished(name, one, args)}
     print(f"{len(runs)} runs, {len(runs) - len(left)} of them finished before")
     if args.dry_run or not left:
         for one in left.values():
             print(shlex.join(["python", "-m", *one.words]))
         return 0
-    for folder in (args.folder, args.folder / "work", args.folder / "logs"):
+    logs = args.folder / "logs"
+    for folder in (args.folder, args.folder / "work", logs):
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()  # fails now, and not after hours
-    try:  # Ray would warn that it uses tokens
+    try:
+        reach(args.address)
         modules = {"env_vars": {"PYTHONPATH": str(ROOT)}}
-        quiet = {"log_to_driver": False, "logging_level": "ERROR"}
+        quiet = {"log_to_driver": False, "logging_level": "ERROR"}  # it would warn of tokens
         ray.init(address=args.address, runtime_env=modules, **quiet)
-    except ray.exceptions.RayError as error:  # such as a token that is missing
+    except (OSError, ray.exceptions.RayError) as error:  # such as a token that is missing
         raise ValueError(f"--address {args.address}: {error}") from error
     signal.signal(signal.SIGTERM, lambda *_: os._exit(143))  # Ray would print its stack
-    failed = run(left, args)
+    print(f"logs are in {logs}", flush=True)
+    try:
+        failed = run(left, args)
+    except KeyboardInterrupt:
+        seen = f"benchmark/report.py {args.folder / 'work'} shows what there is"
+        sys.exit(f"stopped: the same command goes on from the last evaluations; {seen}")
     print(f"{len(failed)} runs failed, results are in {args.folder}")
     return len(failed)
 

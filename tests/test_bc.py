@@ -11,14 +11,22 @@ import uwac
 from benchmark.variants import bc
 
 
-def test_a_clone_of_the_data(points, monkeypatch):
-    data = d4rl.read(d4rl.download("door-demo"))
+@pytest.fixture
+def data(monkeypatch, tmp_path):
+    """door-demo's, with an action of 0.6 everywhere, in a dict that a test may change."""
+    monkeypatch.chdir(tmp_path)
+    arrays = dict(d4rl.read(d4rl.download("door-demo")))
+    arrays["actions"] = np.full_like(arrays["actions"], 0.6)
+    monkeypatch.setattr(d4rl, "read", lambda path: arrays)
+    return arrays
+
+
+def test_a_clone_of_the_data(data, monkeypatch):
     score = d4rl.normalized_score("door-demo", data["rewards"].reshape(25, 200).sum(1).mean())
-    data["actions"] = np.full_like(data["actions"], 0.6)
-    monkeypatch.setattr(d4rl, "read", lambda path: data)
     played = []
 
     def evaluation(agent, envs, seed, num):
+        assert len(envs) == 2
         played.append(agent.act(data["observations"][None, :9].repeat(2, 0), num))
         return np.array([[d4rl.TASKS["door"][2]], [d4rl.TASKS["door"][3]]])
 
@@ -29,6 +37,26 @@ def test_a_clone_of_the_data(points, monkeypatch):
     assert result["history"][1] == {"step": 400, "scores": [[0], [100]]}
     errors = np.abs(np.array(played) - 0.6).mean((2, 3))  # (evaluations, S)
     assert (errors[1] < errors[0]).all() and errors[1].max() < 0.02
+    inner = 256 * 256 + 256, 750 * 750 + 750
+    actor = (39 * 256 + 256) + inner[0] + (256 * 56 + 56)
+    decoder = ((39 + 56) * 750 + 750) + inner[1] + (750 * 28 + 28)
+    assert result["parameters"] == {"actor": actor, "VAE's decoder": decoder}
     with pytest.raises(ValueError, match=r"runs/bc/door-demo.json exists: move it away"):
         bc.main(bc.Args("door-demo", total_steps=1))
     assert json.loads(Path("runs/bc/door-demo.json").read_text()) == result
+
+
+@pytest.mark.parametrize("timeouts", [True, False])
+def test_flags_are_taken_as_in_training(timeouts, data, monkeypatch):
+    """As numbers, and where timeouts are missing time ends an episode after 200 steps, or after a
+    terminal step."""
+    monkeypatch.setattr(uwac, "evaluate", lambda *_: np.zeros((1, 1)))
+    data["rewards"] = np.ones(5_000)
+    data["terminals"] = np.float32(np.arange(5_000) == 49)[:, None]
+    data["timeouts"] = np.float32(np.arange(5_000) % 200 == 49)
+    if not timeouts:
+        del data["timeouts"]
+    bc.main(bc.Args("door-demo", num_seeds=1, total_steps=1, eval_episodes=1))
+    result = json.loads(Path("runs/bc/door-demo.json").read_text())
+    mean = (50 + 24 * 200) / 25  # the last 150 steps are no whole episode
+    assert result["data_score"] == pytest.approx(d4rl.normalized_score("door-demo", mean))

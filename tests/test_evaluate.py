@@ -1,27 +1,32 @@
 """benchmark/measure/evaluate.py: who plays, and what stays of it."""
 
 import json
+import sys
+import tempfile
 from pathlib import Path
 from unittest.mock import Mock
 
+import mujoco
 import numpy as np
 import pytest
 from conftest import Point, command_line, short
 
-import bear
+import d4rl
 import uwac
+from benchmark.lib.methods import SCRIPTS, script_of
 from benchmark.measure import evaluate
-from benchmark.variants import ensembles
 
 
 def records(file="run/evaluation.json"):
     return {(one["policy"], one["candidates"]): one for one in json.loads(Path(file).read_text())}
 
 
-@pytest.mark.parametrize("script", [bear, uwac, ensembles], ids=["bear", "uwac", "ensembles"])
-def test_the_last_evaluation_again(points, script, monkeypatch, capsys):
+@pytest.mark.parametrize("algorithm", SCRIPTS)
+def test_the_last_evaluation_again(points, algorithm, monkeypatch, capsys):
     """An environment of one's own has no score, so that is the return."""
-    args = short(script, num_seeds=2, seed=3, eval_episodes=4)
+    script = script_of(SCRIPTS[algorithm])
+    norm = {} if algorithm == "bear" else {"spectral_norm": True, "variance": "analytic"}
+    args = short(script, num_seeds=2, seed=3, eval_episodes=4, **norm)
     main = getattr(script, "main", uwac.main)
     result = main(args, agent_type=script.Agent, update=script.update)
     last = result["history"][-1]
@@ -39,6 +44,97 @@ def test_the_last_evaluation_again(points, script, monkeypatch, capsys):
     assert capsys.readouterr().out.splitlines()[0] == f"{where}: {numbers}"
     assert command_line(evaluate, f"{words} 4", monkeypatch) == 0
     assert (np.array(records()["best", 3]["returns"]) != again["best", 3]).all()
+
+
+def test_a_score_is_said_where_there_is_one(tmp_path, monkeypatch, capsys):
+    """It is a D4RL task's, and not its return."""
+    monkeypatch.chdir(tmp_path)
+    settings = {"env_id": "door-demo", "dataset_path": None, "batch_size": 8, "eval_every": 2}
+    uwac.main(short(uwac, total_steps=2, eval_candidates=1, num_seeds=1, **settings))
+    capsys.readouterr()
+    assert command_line(evaluate, "run --episodes 2 --policies sample", monkeypatch) == 0
+    (one,) = records().values()
+    low, high = d4rl.TASKS["door"][2:]
+    (scores,) = (np.array(one["returns"]) - low) / (high - low) * 100
+    assert one["scores"][0] == pytest.approx(scores) and scores[0] != scores[1]
+    error = abs(scores[0] - scores[1]) / 2
+    end = f"1 agents x 2 episodes: score {scores.mean():.1f} ± {error:.1f}"
+    assert capsys.readouterr().out.strip().endswith(end)
+
+
+def test_two_calls_at_once_keep_the_results_of_both(points, monkeypatch):
+    """While one plays its second policy, another adds its own."""
+    uwac.main(short(uwac))
+    number = iter(range(9))
+
+    def evaluation(*_):
+        if next(number) == 1:
+            evaluate.main(evaluate.Args(runs=(Path("run"),), policies=("vae",), episodes=3))
+        return np.zeros((1, 3))
+
+    monkeypatch.setattr(uwac, "evaluate", evaluation)
+    evaluate.main(evaluate.Args(runs=(Path("run"),), policies=("sample", "mean"), episodes=3))
+    assert [policy for policy, _ in records()] == ["sample", "vae", "mean"]
+
+
+def test_a_folder_that_cannot_be_written_is_refused_before_it_plays(points, monkeypatch, refused):
+    uwac.main(short(uwac))
+    full = Mock(side_effect=OSError("Read-only file system"))
+    monkeypatch.setattr(tempfile, "TemporaryFile", full)
+    Point.played.clear()
+    assert refused("run", evaluate) == "error: Read-only file system"
+    assert not Point.played
+
+
+CLIP = """
+from pathlib import Path
+
+class ImageSequenceClip:
+    def __init__(self, frames, fps):
+        self.frames = frames
+
+    def write_videofile(self, path, logger):
+        Path(path).write_text(str(len(self.frames)))
+"""
+
+
+@pytest.fixture
+def moviepy(tmp_path, monkeypatch):
+    """In place of the package, one that writes how many pictures there are."""
+    folder = tmp_path / "packages" / "moviepy" / "video" / "io"
+    folder.mkdir(parents=True)
+    (folder / "ImageSequenceClip.py").write_text(CLIP)
+    monkeypatch.syspath_prepend(tmp_path / "packages")
+    yield
+    for name in [name for name in sys.modules if name.split(".")[0] == "moviepy"]:
+        del sys.modules[name]
+
+
+@pytest.mark.usefixtures("points", "moviepy")
+def test_a_film_of_each_agent_has_a_name_for_its_policy_and_seed(monkeypatch, capsys):
+    """With a picture before each of five steps and after the last."""
+    monkeypatch.setattr(Point, "metadata", {"render_modes": ["rgb_array"], "render_fps": 9})
+    monkeypatch.setattr(Point, "render_mode", "rgb_array")
+    monkeypatch.setattr(Point, "render", lambda self: np.zeros((4, 4, 3), np.uint8))
+    monkeypatch.setattr(Point, "__init__", lambda self, render_mode=None: None)
+    uwac.main(short(uwac, num_seeds=2))
+    capsys.readouterr()
+    words = "run --film --episodes 1 --policies sample best --candidates 2 3"
+    assert command_line(evaluate, f"{words} --seed 4", monkeypatch) == 0
+    assert command_line(evaluate, f"{words} --seed 5 --policies vae", monkeypatch) == 0
+    names = "best-3-seed-4", "vae-1-seed-5"
+    files = [f"run/film-6/{name}-agent-{i}-episode-0.mp4" for name in names for i in (0, 1)]
+    said = capsys.readouterr().out.splitlines()
+    assert [line for line in said if "film" in line] == files
+    assert sorted(map(str, Path("run/film-6").iterdir())) == files
+    assert {Path(file).read_text() for file in files} == {"6"}
+
+    def no_screen(self):
+        raise mujoco.FatalError("an OpenGL platform library has not been loaded")
+
+    monkeypatch.setattr(Point, "render", no_screen)
+    with pytest.raises(ValueError, match="^--film: without a screen, set MUJOCO_GL=egl .an OpenGL"):
+        evaluate.main(evaluate.Args(runs=(Path("run"),), film=True))
 
 
 def test_a_later_call_adds_to_what_is_there(points, monkeypatch, refused):

@@ -1,19 +1,25 @@
 """benchmark/run.py: what a grid is, that nothing runs twice, what is done with failures."""
 
+import fcntl
 import json
+import socket
 import sys
+from argparse import ArgumentTypeError
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
 import ray
+from conftest import command_line
 from pydantic.dataclasses import dataclass
 
 import d4rl
 from benchmark import run
 from benchmark.lib import files
 from benchmark.lib.methods import Method
+from benchmark.variants import ensembles as ensembles_module
 
 for module in (run, files):
     ray.cloudpickle.register_pickle_by_value(module)  # workers cannot import it from here
@@ -35,6 +41,7 @@ def write_result(step):
     (folder / "result.json").write_text(json.dumps(result))
 
 print("threads", os.environ["OMP_NUM_THREADS"], "gpus", os.environ["CUDA_VISIBLE_DEVICES"])
+print("data", words.get("--dataset-path"))
 step = 0
 if "--resume" in words:
     step = int(checkpoint.read_text())
@@ -44,6 +51,8 @@ while step < total:
     print("process", os.getpid(), "update", step, flush=True)
     if words.get("--kill-at") == "0":
         sys.exit("error: no good")
+    if words.get("--kill-at") == "-1":
+        sys.exit()
     checkpoint.write_text(str(step))
     if words.get("--kill-at") == str(step):
         os.kill(os.getpid(), signal.SIGKILL)
@@ -69,6 +78,7 @@ class StubArgs:
     env_id: str
     seed: int
     kill_at: int = 11
+    dataset_path: str | None = None
     total_steps: int = 10
     warmup_steps: int = 5
     resolved = lambda self: self
@@ -82,7 +92,8 @@ def stub(tmp_path, monkeypatch):
     (tmp_path / "stub.py").write_text(STUB)
     monkeypatch.setattr(run, "ROOT", tmp_path)
     monkeypatch.setitem(run.METHODS, "stub", Method("stub", "", ""))
-    monkeypatch.setitem(sys.modules, "stub", SimpleNamespace(Args=StubArgs))
+    module = SimpleNamespace(Args=StubArgs, __file__=tmp_path / "stub.py")
+    monkeypatch.setitem(sys.modules, "stub", module)
     args = run.Args(tasks=("door-demo",), seeds=1, folder=tmp_path / "grid")
     args.methods = ("stub",)
     for folder in ("work", "logs"):
@@ -166,10 +177,11 @@ def test_a_killed_run_goes_on_and_an_error_is_not_tried_again(stub, capsys):
 def test_what_a_run_leaves_in_the_grids_folder(stub):
     path = d4rl.download("door-demo")
     one = run.Run("bear+sn", ["bear", "--dataset-path", "a b"], 10, 5, True)
-    run.keep("name", {"data": {"path": str(path)}}, stub, one)
+    run.keep("name", {"data": d4rl.describe(path)}, stub, one)
     result = json.loads((stub.folder / "name.json").read_text())
     max_reward = pytest.approx(d4rl.read(path)["rewards"].max())
-    assert result.pop("data") == {"path": path.name, "max_reward": max_reward}
+    data = d4rl.describe(path) | {"path": path.name, "max_reward": max_reward}
+    assert result.pop("data") == data
     assert result == {"method": "bear+sn", "command": "python -m bear --dataset-path 'a b'"}
 
 
@@ -209,5 +221,197 @@ def test_two_grids_do_not_write_one_run(stub, monkeypatch):
 def test_a_cluster_that_is_not_joined_is_one_line(tmp_path, monkeypatch, refused):
     error = ray.exceptions.AuthenticationError("no token")
     monkeypatch.setattr(ray, "init", Mock(side_effect=error))
-    words = f"--tasks door-demo --address there:6379 --folder {tmp_path}"
-    assert refused(words, run).startswith("error: --address there:6379: no token")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        words = f"--tasks door-demo --address {address} --folder {tmp_path}"
+        assert refused(words, run).startswith(f"error: --address {address}: no token")
+    monkeypatch.setattr(ray, "init", None)  # where nobody listens it is not even tried
+    assert refused(words, run).endswith("Connection refused")
+
+
+@pytest.mark.parametrize("cpus, gpus, found", [(4, 0, True), (5, 0, False), (4, 1, False)])
+def test_a_node_has_all_that_a_run_wants(cpus, gpus, found, stub, monkeypatch):
+    """Not one of it on one node, and the rest on another, or on one that is gone."""
+    nodes = [(True, {"CPU": 4.0}), (True, {"CPU": 2.0, "GPU": 1.0}), (False, {"CPU": 9, "GPU": 9})]
+    nodes = [{"Alive": alive, "Resources": resources} for alive, resources in nodes]
+    monkeypatch.setattr(ray, "nodes", lambda: nodes)
+    stub.cpus, stub.gpus = cpus, gpus
+    if found:
+        assert run.run({}, stub) == {}
+        return
+    with pytest.raises(ArgumentTypeError, match=f"^--cpus {cpus} --gpus {gpus}: no node of local"):
+        run.run({}, stub)
+
+
+@pytest.mark.parametrize("data", [[], ["--dataset-path", "mine.hdf5"]])
+def test_data_are_fetched_once_and_only_where_they_are_d4rls(data, monkeypatch):
+    asked = []
+    monkeypatch.setattr(d4rl, "download", asked.append)
+    args = run.Args(tasks=("door-human", "hopper-medium"), methods=("bear", "uwac"), seeds=2)
+    run.grid(args, data)
+    assert asked == ([] if data else ["door-human", "hopper-medium"])
+
+
+def test_workers_find_the_data_from_their_own_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    one = run.Run("bear", ["bear", "--dataset_path", "a.hdf5", "--seed", "0"], 10, 5, True)
+    words = run.anywhere(one).words
+    assert words == ["bear", "--dataset_path", str(tmp_path / "a.hdf5"), "--seed", "0"]
+    assert one.words[2] == "a.hdf5"
+
+
+def test_without_locks_of_files_a_run_trains(stub, monkeypatch):
+    monkeypatch.setattr(fcntl, "flock", Mock(side_effect=OSError(38, "Function not implemented")))
+    ((name, one),) = run.grid(stub, []).items()
+    assert [row["step"] for row in run.train(name, one, stub)["history"]] == [5, 10]
+
+
+@pytest.mark.parametrize("stops", ["training", "evaluation"])
+def test_what_ends_too_early_or_in_an_evaluation_is_no_result(stops, stub, tmp_path):
+    """A training that ends without an error, and one whose policies cannot be played."""
+    options = ["--kill-at", "-1"] if stops == "training" else []
+    if stops == "evaluation":
+        stub.legs = 10
+        program = tmp_path / "benchmark" / "measure" / "evaluate.py"
+        program.write_text("raise SystemExit('error: no step limit')")
+    ((name, one),) = run.grid(stub, options).items()
+    code = "0: process" if stops == "training" else "1: error: no step limit"
+    with pytest.raises(ValueError, match=f"^exit code {code}"):
+        run.train(name, one, stub)
+
+
+def test_how_far_a_run_is(stub):
+    """By evaluations after 20 updates, and the bars of two parts, of which the second has 20 more
+    of the 50 that lead to the end of a leg, or of the run."""
+    one = run.Run("stub", ["stub"], 100, 5, False)
+    work, log = stub.folder / "work" / "a", stub.folder / "logs" / "a.log"
+    assert run.updates_now("a", one, stub) == 0
+    log.write_text(" 30%|# | 30/100 [00:09<00:21, 3.3it/s]\n40/100: mmd 0.1\n")
+    assert run.updates_now("a", one, stub) == 30
+    work.mkdir()
+    (work / "result.json").write_text(json.dumps({"history": [{"step": 10}, {"step": 50}]}))
+    with open(log, "a") as file:
+        file.write("\r  0%| | 0/50 [00:00<?, ?it/s]\r 40%|# | 20/50 [00:09<00:21, 2.2it/s]")
+    assert run.updates_now("a", one, stub) == 70
+    stub.legs = 80
+    with open(log, "a") as file:
+        file.write("\r 40%|# | 10/30 [00:09<00:21, 2.2it/s]")
+    assert run.updates_now("a", one, stub) == 60
+    with open(log, "a") as file:
+        file.write("\r 100%|# | 30/30 [00:09<00:21, 2.2it/s]")  # and no evaluation yet
+    assert run.updates_now("a", one, stub) == 50
+
+
+def test_a_line_of_what_runs():
+    """30 updates in 60 s, and 160 to go."""
+    runs = {name: run.Run("stub", ["stub"], 1_000, 5, False) for name in "abc"}
+    first = {"a": 990, "b": 900, "c": 920}
+    last = {"a": 990, "b": 910, "c": 920}
+    now = {"a": 1_000, "b": 920, "c": 920}
+    line = run.state_of(runs, first, last, now, 60.0)
+    assert line[5:] == ": b has 920 of 1,000 updates, all done in 0:05:20 at this rate"
+    line = run.state_of(runs, now, now, now, 60.0)
+    assert line[5:] == ": no update in the last minute"
+
+
+def test_a_run_that_another_script_made_is_said(stub, capsys):
+    one = run.Run("bear", ["bear"], 10, 5, False)
+    ensembles = run.Run("uwac-rem", ["benchmark.variants.ensembles"], 10, 5, False)
+    assert not run.is_finished("a", one, stub)
+    now = run.scripts_now(ensembles)
+    assert now["ensembles.py"] == files.checksum(Path(ensembles_module.__file__))
+    for name, scripts in (("a", {"bear.py": "another"}), ("b", now), ("c", {"mine.py": "x"})):
+        (stub.folder / f"{name}.json").write_text(json.dumps({"scripts": [scripts]}))
+        assert run.is_finished(name, ensembles if name == "b" else one, stub)
+    (stub.folder / "d.json").write_text("{}")  # of an earlier version
+    assert run.is_finished("d", one, stub)
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.startswith("a: finished by another bear.py; without ")
+
+
+class Remote:
+    """In place of Ray: a task runs at once."""
+
+    def __call__(self, function):
+        self.function = function
+        return self
+
+    def remote(self, *given):
+        try:
+            result = self.function(*given)
+        except (RuntimeError, ValueError) as error:
+            result = ray.exceptions.RayError(str(error))
+            result.cause = error
+        return lambda: result
+
+
+def get(reference):
+    result = reference()
+    if isinstance(result, Exception):
+        raise result
+    return result
+
+
+@pytest.fixture
+def no_ray(monkeypatch):
+    """In its place, what runs each task at once, and has the first ready."""
+    for name, fake in {
+        "init": Mock(),
+        "nodes": lambda: [{"Alive": True, "Resources": {"CPU": 9.0}}],
+        "remote": lambda **settings: Remote(),
+        "wait": lambda references, timeout: (references[:1], references[1:]),
+        "get": get,
+    }.items():
+        monkeypatch.setattr(ray, name, fake)
+
+
+def test_every_minute_a_line_on_all_but_what_failed(stub, no_ray, monkeypatch):
+    lines = []
+    monkeypatch.setattr(run, "state_of", lambda *given: lines.append(given) or "")
+    runs = run.grid(stub, []) | run.grid(stub, ["--kill-at", "0"])
+    good, bad = runs
+    run.run(runs, stub)
+    assert lines == []  # in less than a minute
+    monkeypatch.setattr(run, "EVERY", 0)
+    assert [*run.run(runs, stub)] == [bad]
+    (_, _, _, before, _), (counted, _, last, now, _) = lines
+    assert before == last == {good: 10, bad: 0}
+    assert [*counted] == [good] and now[good] == 10
+
+
+@pytest.fixture
+def at_once(stub, no_ray, tmp_path, monkeypatch):
+    """A program's run of the stub, without Ray; its exit code."""
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    words = f"--tasks door-demo --methods stub --seeds 2 --folder {stub.folder}"
+    return lambda more="": command_line(run, f"{words} {more}", monkeypatch)
+
+
+def test_the_exit_code_says_whether_a_run_failed(at_once, stub, capsys):
+    assert at_once() == 0
+    said = capsys.readouterr()
+    lines = ["2 runs, 0 of them finished before", f"logs are in {stub.folder / 'logs'}"]
+    assert said.out.splitlines()[:2] == lines
+    assert said.out.splitlines()[-1] == f"0 runs failed, results are in {stub.folder}"
+    assert len(list(stub.folder.glob("door-demo__stub__[01].json"))) == 2
+    assert at_once("--kill-at 0") == 1
+    said = capsys.readouterr()
+    assert said.err.count("exit code 1: error: no good") == 2
+    assert said.out.splitlines()[-1] == f"2 runs failed, results are in {stub.folder}"
+
+
+def test_a_result_has_its_command_as_it_was_typed(at_once, stub, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert at_once("--dataset-path=a.hdf5 --seeds 1") == 0
+    (file,) = stub.folder.glob("*.json")
+    assert f"data {tmp_path / 'a.hdf5'}" in log_of(stub, file.stem)
+    command = "python -m stub --env-id door-demo --seed 0 --dataset-path a.hdf5"
+    assert json.loads(file.read_text())["command"] == command
+
+
+def test_ctrl_c_says_how_to_go_on(at_once, stub, monkeypatch, capsys):
+    monkeypatch.setattr(ray, "wait", Mock(side_effect=KeyboardInterrupt))
+    assert at_once() == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("stopped: the same command goes on from the last evaluations; ")
+    assert line.endswith(f"report.py {stub.folder / 'work'} shows what there is")

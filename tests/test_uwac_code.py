@@ -1,12 +1,26 @@
 """benchmark/variants/uwac_code.py: the noise of ml-uwac's Q, and its defaults."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
 from conftest import zeroed
+from test_lockstep import UWAC
 
 import uwac
 from benchmark.variants import uwac_code
+
+
+@pytest.mark.parametrize("env_id", ["door-human", "hopper-medium"])
+def test_defaults_are_those_of_the_recorded_trainer(env_id):
+    """But for what was made smaller there, and spectral norm, which was left out there."""
+    recorded = json.loads(str(np.load(UWAC)["hyperparameters"]))["args"]
+    for name in ("warmup_steps", "batch_size", "passes", "spectral_norm", "variance"):
+        del recorded[name]
+    args = vars(uwac_code.Args(env_id).resolved())
+    assert {name: args[name] for name in recorded} == recorded
+    assert args["passes"] == 100 and args["spectral_norm"] is True
 
 
 def test_noise_is_in_targets_and_in_the_actors_loss_and_in_the_choice(monkeypatch):

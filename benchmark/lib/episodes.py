@@ -59,6 +59,7 @@ def roll_out(act, env_id: str, steps: int, seed: int) -> dict:
 
 
 def returns_of(arrays: dict) -> np.ndarray:
-    """Of each episode, the last one included even where it was cut off."""
-    ends = np.flatnonzero(arrays["terminals"] | arrays["timeouts"])
+    """Of each whole episode: of one that was cut off where its last step is a timeout."""
+    ended = [np.ravel(arrays[name]) != 0 for name in ("terminals", "timeouts")]
+    ends = np.flatnonzero(np.logical_or(*ended))
     return np.diff(np.cumsum(arrays["rewards"], dtype=np.float64)[ends], prepend=0)

@@ -16,6 +16,7 @@ STYLE = {
     "legend.frameon": False,
 }
 matplotlib.rcParams.update(STYLE)
+matplotlib.use("agg")  # pictures go into files, whatever a notebook has set
 
 
 def new_figure(width: float, height: float) -> Figure:

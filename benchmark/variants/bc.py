@@ -18,8 +18,7 @@ from tqdm import trange
 
 import d4rl
 import uwac
-from benchmark.lib.data import load_transitions
-from benchmark.lib.episodes import returns_of
+from benchmark.lib.data import load_transitions, returns_of_data
 from benchmark.lib.files import errors_in_one_line, write_json
 from benchmark.lib.policies import made, player
 
@@ -51,7 +50,7 @@ def main(args: Args) -> None:
     result = {
         "command": f"python -m benchmark.variants.bc {' '.join(sys.argv[1:])}",
         "data": d4rl.describe(path),
-        "data_score": d4rl.normalized_score(args.env_id, returns_of(d4rl.read(path)).mean()),
+        "data_score": d4rl.normalized_score(args.env_id, returns_of_data(args.env_id, path).mean()),
         "parameters": {"actor": size(agent.actor), "VAE's decoder": size(agent.vae.decoder)},
         "history": [],
     }
