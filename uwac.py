@@ -321,7 +321,7 @@ def analytic_dropout_variance(critic: Critic, obs: Tensor, action: Tensor, rate:
     mask_variance = rate / (1 - rate)  # variance of one element of a mask (its mean is 1)
     h1 = F.relu(first(concat(obs, action)))
     mean = second(h1)  # of Z
-    std = (mask_variance * (h1.square() @ w2.square())).sqrt().clamp(min=1e-12)  # of Z; not 0
+    std = ((mask_variance * h1.square()) @ w2.square()).sqrt().clamp(min=1e-12)  # of Z; not 0
     ratio = (mean / std).clamp(-8, 8)  # no noticeable change, but denormal numbers are slow
     cdf = torch.special.ndtr(ratio)  # P(Z > 0), also the mean slope of relu(Z)
     pdf = torch.exp(-0.5 * ratio.square()) / (2 * torch.pi) ** 0.5
