@@ -59,7 +59,7 @@ class Args:
     expert_seed: Seed = 1  # seed of the expert; with 1 its mean return is 280 (paper: 270)
     expert_iterations: PositiveInt = 900  # AWR updates of the expert, 2,048 steps before each
     beta: PositiveFloat = 1.6  # weight = beta / (Var[Q1] + Var[Q2]) (paper, 5.5, with one Var)
-    dropout: Annotated[float, Field(gt=0, lt=1)] = 0.1  # rate (ml-uwac), of hidden layers; see MLP
+    dropout: Annotated[float, Field(gt=0, lt=1)] = 0.1  # rate; none on the input (ml-uwac)
     weight_clip: PositiveFloat = 1.5  # largest weight (paper, 5.5, where 1.5 limits 1 / Var)
     hidden_dim: PositiveInt = 64  # units per hidden layer, H
     batch_size: PositiveInt = 256  # transitions per update, B (BEAR)

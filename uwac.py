@@ -599,6 +599,7 @@ def set_up(args: Args, dataset: dict | None = None, agent_type=Agent, update=upd
         source = (args.dataset_path or d4rl.download(args.env_id)).expanduser().absolute()
         args = replace(args, dataset_path=source)  # for --resume, from any folder
     torch.set_float32_matmul_precision(args.matmul_precision)
+    torch.empty(8_000_000)  # freed at once: then glibc keeps large blocks, 7% faster on a CPU
     torch.manual_seed(args.seed)
 
     envs = [d4rl.make(args.env_id) for _ in range(args.num_seeds * args.eval_episodes)]

@@ -9,6 +9,7 @@ number's name is one of these, and says where it is from:
     TABLE / ROW / COLUMN           a cell, or a part of COLUMN that no other has
     highest target_q after 50,000 of door-human, BEAR          or lowest, mean, median, ...
     mean target_q from 60,000 of forks, UWAC                   the mean over steps of each agent
+    exploding target_q by 100,000 of door-human, BEAR          the highest until then of each agent
     p of target_q after 70,000 of door-human: UWAC, mc against UWAC
     the name of a function in NUMBERS
 It gets as many digits as it is written with. A metric is a column of history.csv, diagnoses.csv or
@@ -44,22 +45,27 @@ from benchmark.lib.tables import mean_error, of_q, p_values, plain
 PAGES = [ROOT / "benchmark" / "RESULTS.md", ROOT / "README.md"]
 # Each number of RESULTS.md's sentences that somebody chose, as often as it stands there.
 SETTINGS = """
-0 1e-5 1e-5 1e-4 1e-4 1e-3 0.01 0.01 0.01 0.05 0.07 0.07 0.2 0.43 0.845 0.845 1 1 1 1 1 1 1 1 1 1
-1 1 1 1 1.5 1.5 1.5 1.5 1.6 2 2 2 2 3 3 3 3 3 3 3 3 4 4.2 4.2 5 5 5.1 5.4 5.4 5.6 5.6 5.6 5.6 6 6
-7 8 8 8 9 9 10 11 12 12 13 14 15 15 20 20 48 50 100 500 600 8,000 8,000 10,000 22,026 25,000
-30,000 30,000 30,000 35,000 40,000 40,000 50,000 50,000 50,000 50,000 50,000 50,000 50,000 50,000
-55,000 60,000 60,000 60,000 60,000 60,000 65,000 70,000 70,000 70,000 70,000 70,000 92,500 94,000
-100,000 100,000 100,000 100,000 100,000 300,000 300,000 500,000 500,000
+0 0 0 0 1e-5 1e-5 1e-4 1e-4 1e-3 0.01 0.01 0.01 0.01 0.05 0.07 0.07 0.2 0.8 0.845 0.845 1 1 1 1 1 1
+1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1.5 1.5 1.5 1.5 1.5 1.6 1.6 2 2 2 2 2 2 2 2.5 3 3 3 3 3 3 3 3 3 4
+4 4.2 4.2 4.2 5 5 5 5.1 5.1 5.1 5.2 5.2 5.3 5.3 5.3 5.4 5.4 5.4 5.4 5.4 5.5 5.5 5.6 5.6 5.6 5.6 5.6
+5.6 5.6 6 6 7 8 8 8 8 9 9 10 11 12 12 13 14 15 15 20 20 27 48 50 50 100 100 500 600 8,000 8,000
+8,000 10,000 10,000 15,000 20,000 22,026 25,000 25,000 25,000 30,000 30,000 30,000 35,000 40,000
+40,000 40,000 42,500 50,000 50,000 50,000 50,000 50,000 50,000 50,000 50,000 50,000 50,000 50,000
+50,000 55,000 60,000 60,000 60,000 60,000 60,000 60,000 60,000 60,000 60,000 60,000 60,000 60,000
+65,000 70,000 70,000 70,000 70,000 70,000 70,000 70,000 92,500 94,000 100,000 100,000 100,000
+100,000 100,000 100,000 100,000 100,000 300,000 500,000 500,000 500,000 500,000
 """
 
 RUNS = {  # queries of runs.csv
     "BEAR": "method == 'bear'",
     "BEAR + SN": "method == 'bear+sn'",
+    "BEAR + dropout": "method == 'bear+dropout'",
     "BEAR + dropout + SN": "method == 'bear+dropout+sn'",
     "UWAC": "method in ('uwac-analytic', 'uwac-no-sn') and not spectral_norm",
     "UWAC + SN": "method == 'uwac-analytic' and spectral_norm",
     "mc": "method == 'uwac'",
     "batch mean": "method == 'uwac-actor-constant'",
+    "batch means": "method == 'uwac-constant'",
     "critics alone": "method == 'uwac-critic-only'",
     "actor alone": "method == 'uwac-actor-only'",
     "shuffled": "method == 'uwac-shuffled'",
@@ -82,6 +88,7 @@ RUNS = {  # queries of runs.csv
     "experts": "task in ('hammer-expert', 'door-expert', 'relocate-expert') "
     "and warmup_steps == 10_000",
     "halfcheetah-medium": "task == 'halfcheetah-medium'",
+    "Gym-MuJoCo": "task in ('halfcheetah-medium', 'hopper-medium', 'walker2d-expert')",
     "hopper-medium": "task == 'hopper-medium' and mmd_kernel == 'laplacian'",
     "hopper-medium Gaussian": "task == 'hopper-medium' and mmd_kernel == 'gaussian'",
     "walker2d-expert": "task == 'walker2d-expert' and mmd_kernel == 'laplacian'",
@@ -93,7 +100,7 @@ RUNS["small share"] = f"not ({RUNS['large share']})"
 SHOWN = "task not in ('door-demo', 'hammer-expert', 'door-expert', 'relocate-expert')"
 SHOWN += " and algorithm != 'what_bounds_q' and how != 'forks'"
 SHOWN += " and (actor_lr == 1e-4 or warmup_steps == 5_000)"  # in the picture of shares
-PHRASE = re.compile(r"(\w+)(?: of)? (\w+)(?: (after|from) ([\d,]+))? of (.+)")
+PHRASE = re.compile(r"(\w+)(?: of)? (\w+)(?: (after|from|by) ([\d,]+))? of (.+)")
 
 
 def query_of(group: str) -> str:
@@ -109,13 +116,18 @@ def runs_of(t: Tables, group: str) -> list[str]:
 
 
 def values(t: Tables, metric: str, when: str | None, step: str | None, group: str) -> pd.Series:
-    """A metric of each agent of a group, after an update, or on average from it on."""
+    """A metric of each agent of a group: after an update, on average from it on, or the highest
+    until it."""
     rows = t.agents[["run", "agent", "step", metric]].dropna()
     rows = rows[rows["run"].isin(runs_of(t, group))]
     number = int(step.replace(",", "")) if step else 0
     if when:
-        rows = rows[rows["step"] == number if when == "after" else rows["step"] >= number]
+        steps = rows["step"]
+        right = {"after": steps == number, "from": steps >= number, "by": steps <= number}
+        rows = rows[right[when]]
     found = rows.set_index(["run", "agent"])[metric]
+    if when == "by":
+        return found.groupby(level=[0, 1]).max()
     return found.groupby(level=[0, 1]).mean() if when == "from" else found
 
 
@@ -214,8 +226,8 @@ def cloned(t: Tables, row: dict) -> str:
 
 def imitation(t: Tables, row: dict) -> str:
     """Scores of UWAC's VAE, which imitates the data, or of behaviour cloning."""
-    found = values(t, "vae", "after", str(row["at"]), f"{row['runs']}, method == 'uwac-analytic'")
-    return with_error(found) if len(found) else cloned(t, row)
+    text, runs = cell(t, OF_VAE, row)
+    return text if runs else cloned(t, row)
 
 
 def papers(t: Tables, row: dict) -> str:
@@ -239,7 +251,28 @@ def lunarlander(clip: str) -> Callable:
     def text(t: Tables, row: dict) -> str:
         aurocs = t.lunarlander.query(f"removed == '{clip}' and {row['runs']}")[row["at"]]
         error = aurocs.sem()
-        return mean_error(aurocs.mean(), error or np.nan, int(-np.floor(np.log10(error or 0.01))))
+        return mean_error(aurocs.mean(), error or np.nan, int(-np.floor(np.log10(error or 0.001))))
+
+    return text
+
+
+def p_text(p: float) -> str:
+    return f"{p:.2f}" if p >= 0.1 else f"{p:.2g}"
+
+
+def against(rival: str, what: str) -> Callable:
+    """By how much the scores of UWAC, as the paper has it, exceed a rival's on average; p of a
+    permutation test; and the least p that so few seeds can give."""
+
+    def text(t: Tables, row: dict) -> str:
+        ours = "UWAC + SN" if row["task"] in dict(HANDS) else "UWAC"
+        groups = [f"{row['runs']}, {method}" for method in (ours, rival)]
+        one, other = (values(t, "sample", "after", str(row["at"]), group) for group in groups)
+        if min(len(one), len(other)) < 2:
+            return "–"
+        found = dict(zip(("p", "least p"), p_values(one, other)))
+        gap = one.mean() - other.mean()
+        return plain(gap, 1) if what == "gap" else p_text(found[what])
 
     return text
 
@@ -267,6 +300,8 @@ def bear_ms(t: Tables, row: dict) -> str:
 
 
 FOUR = ("BEAR", "UWAC", "BEAR + SN", "UWAC + SN")
+SCORE_OF = {name: (f"each sample of {{runs}}, {name}", with_error) for name in FOUR}
+OF_VAE = ("each vae of {runs}, method == 'uwac-analytic'", with_error)
 SEEDS = ("number target_q of {runs}, BEAR", plain)
 TABLES = {
     "bounds": Table(
@@ -287,11 +322,40 @@ TABLES = {
         ],
         {
             "w in the actor's loss": ("median policy_weight after 50,000", fraction),
-            "Q's share of the actor's gradient, %": ("median share after 50,000", fraction),
+            "Q's share of the actor's gradient after 42,500, %": (
+                "median share after 42,500",
+                fraction,
+            ),
+            "after 50,000, %": ("median share after 50,000", fraction),
             "Q after 92,500 updates, median": ("median target_q after 92,500", of_q),
             "lowest seed": ("lowest target_q after 92,500", of_q),
             "highest seed": ("highest target_q after 92,500", of_q),
-            "seeds that explode": ("passing target_q after 92,500", plain),
+            "seeds past the bound": ("passing target_q after 92,500", plain),
+            "that explode": ("exploding target_q after 92,500", plain),
+        },
+    ),
+    "sizes": Table(
+        "door-human without SN, after 70,000 updates",
+        [
+            ("BEAR", "door-human, BEAR"),
+            ("BEAR + dropout", "door-human, BEAR + dropout"),
+            ("UWAC with w in the critics' loss alone", "door-human, critics alone"),
+            ("UWAC with w's batch mean in the actor's loss alone", "door-human, batch mean"),
+            ("UWAC", "door-human, UWAC"),
+            ("UWAC with w's batch mean in both losses", "door-human, batch means"),
+            ("UWAC with w shuffled over states in both losses", "door-human, shuffled"),
+            ("UWAC with w in the actor's loss alone", "door-human, actor alone"),
+            ("BEAR with w = 0.01 in the actor's loss", "forks, w = 0.01"),
+            ("BEAR whose actor never sees Q", "forks, w = 0"),
+        ],
+        {
+            "seeds": ("number target_q after 70,000", plain),
+            "w in the actor's loss, median": ("median policy_weight after 70,000", fraction),
+            "Q, median": ("median target_q after 70,000", of_q),
+            "lowest seed": ("lowest target_q after 70,000", of_q),
+            "highest seed": ("highest target_q after 70,000", of_q),
+            "seeds past the bound": ("passing target_q after 70,000", plain),
+            "that explode": ("exploding target_q after 70,000", plain),
         },
     ),
     "targets": Table(
@@ -393,7 +457,8 @@ TABLES = {
             "AUROC, with SN": ("mean ood_auroc after {at_sn} of {runs}, UWAC + SN", two),
             "AUROC, without SN": ("mean ood_auroc of {runs}, UWAC", two),
             "shuffled actions, without SN": ("mean auroc_shuffled of {runs}, UWAC", two),
-            "untrained networks": without_training("auroc_untrained"),
+            "untrained networks, mean": without_training("auroc_untrained"),
+            "best of ten": without_training("auroc_untrained_highest"),
             "the action's norm": without_training("auroc_action_norm"),
         },
     ),
@@ -415,10 +480,28 @@ TABLES = {
         {
             "updates": updates,
             "seeds": SEEDS,
-            **{name: (f"each sample of {{runs}}, {name}", with_error) for name in FOUR},
-            "its VAE": ("each vae of {runs}, method == 'uwac-analytic'", with_error),
+            **SCORE_OF,
+            "its VAE": OF_VAE,
             "BC": cloned,
             "the paper's UWAC": papers,
+        },
+    ),
+    "rivals": Table(
+        "UWAC (+ SN on the hands)",
+        [
+            ("door-human", "door-human", 100_000),
+            ("pen-expert", "pen-expert", 30_000),
+            ("hammer-expert †", "hammer-expert", 20_000),
+            ("hopper-medium", "hopper-medium", 100_000),
+            ("halfcheetah-medium", "halfcheetah-medium", 100_000),
+            ("hopper-medium, Gaussian kernel †", "hopper-medium Gaussian", 80_000),
+        ],
+        {
+            "score less BEAR's": against("BEAR", "gap"),
+            "p": against("BEAR", "p"),
+            "smallest p possible": against("BEAR", "least p"),
+            "less BEAR + SN's": against("BEAR + SN", "gap"),
+            "p against it": against("BEAR + SN", "p"),
         },
     ),
     "front": Table(
@@ -431,8 +514,7 @@ TABLES = {
             ("relocate-expert", "relocate-expert", 60_000),
         ],
         {
-            **{name: (f"each sample of {{runs}}, {name}", with_error) for name in FOUR[::2]},
-            "UWAC + SN": ("each sample of {runs}, UWAC + SN", with_error),
+            **{name: SCORE_OF[name] for name in ("BEAR", "BEAR + SN", "UWAC + SN")},
             "imitation of the data": imitation,
             "the paper's UWAC": papers,
             "seeds": SEEDS,
@@ -443,12 +525,14 @@ TABLES = {
         "AUROC of removed states, five seeds",
         [
             ("Var[Q] of an untrained network", "beta == 1.6 and step == 0", "auroc_variance"),
+            ("Var[Q] after 5,600 updates", "beta == 1.6 and step == 5_600", "auroc_variance"),
             ("Var[Q] after 8,000 updates", "beta == 1.6 and step == 8_000", "auroc_variance"),
             (
                 "Var[Q] after 8,000 updates, weights off (`--beta 1e9`)",
                 "beta == 1e9 and step == 8_000",
                 "auroc_variance",
             ),
+            ("the state's norm", "beta == 1.6", "auroc_norm"),
             ("distance to the nearest training state", "beta == 1.6", "auroc_distance"),
         ],
         {"left removed": lunarlander("left"), "top removed": lunarlander("top")},
@@ -494,6 +578,24 @@ def in_episode(t: Tables) -> float:
 def negative_norm(t: Tables) -> float:
     """diagnoses.csv, 1 less `auroc_action_norm` of door-expert"""
     return 1 - t.agents.query(RUNS["door-expert"])["auroc_action_norm"].dropna().iloc[0]
+
+
+def lead(t: Tables) -> float:
+    """policies.csv and bc.csv, the largest mean score of UWAC (+ SN) less that of its VAE, or of BC
+    where no VAE was played, over the table's rows"""
+    leads = []
+    for _, group, at in TABLES["scores"].rows:
+        vae = values(t, "vae", "after", str(at), f"{group}, method == 'uwac-analytic'").mean()
+        cloned = t.bc.query(f"task == '{group.split()[0]}' and step == 100_000")["score"].mean()
+        for method in ("UWAC", "UWAC + SN"):
+            ours = values(t, "sample", "after", str(at), f"{group}, {method}").mean()
+            leads.append(ours - (cloned if np.isnan(vae) else vae))
+    return np.nanmax(leads)
+
+
+def data_score(t: Tables) -> float:
+    """bc.csv, `data_score` of pen-expert"""
+    return t.bc.query("task == 'pen-expert'")["data_score"].mean()
 
 
 def one_of(several: Callable[[Tables], pd.Series], which: Callable) -> Callable[[Tables], float]:
@@ -578,12 +680,10 @@ def hours(version: str, *series: int, of: Callable = min) -> Callable[[Tables], 
     return extreme
 
 
-def ratio_on_h200(of: Callable) -> Callable[[Tables], float]:
-    def extreme(t: Tables) -> float:
-        """speed.csv, `ms` of UWAC mc over BEAR's, medians of series 12, 13 and 14"""
-        return of(float(over_bear("UWAC mc")(t, {"at": at})) for at in (12, 13, 14))
-
-    return extreme
+def ratio_of_mc(of: Callable, *series: int) -> Callable[[Tables], float]:
+    number = lambda t: of(float(over_bear("UWAC mc")(t, {"at": one})) for one in series)
+    number.__doc__ = f"speed.csv, `ms` of UWAC mc over BEAR's, medians of series {series}"
+    return number
 
 
 GYM = (("walker2d-expert", 300_000), ("hopper-medium", 100_000), ("halfcheetah-medium", 100_000))
@@ -611,12 +711,15 @@ NUMBERS = {
     "published mean of its best epochs": published_mean("official BEAR, best epoch"),
     "tasks where the paper exceeds all": exceeding,
     "p of training on LunarLander": p_of_lunarlander,
-    "fewest hours with mc": hours("UWAC mc", 6, 10, 11),
-    "most hours with mc": hours("UWAC mc", 6, 10, 11, of=max),
+    "fewest hours with mc": hours("UWAC mc", 6, 9, 10, 11),
+    "most hours with mc": hours("UWAC mc", 6, 9, 10, 11, of=max),
     "hours with the closed form in bfloat16": hours("UWAC analytic", 7),
-    "lowest ratio of mc on an H200": ratio_on_h200(min),
-    "highest ratio of mc on an H200": ratio_on_h200(max),
+    "lowest ratio of mc on an H200": ratio_of_mc(min, 12, 13, 14),
+    "highest ratio of mc on an H200": ratio_of_mc(max, 12, 13, 14),
+    "highest ratio of mc in float32": ratio_of_mc(max, 6, 9, 10, 11),
     "negative norm on door-expert": negative_norm,
+    "largest lead over imitation": lead,
+    "score of pen-expert's data": data_score,
 }
 
 
@@ -676,8 +779,12 @@ def made(t: Tables, page: str, found: tuple[dict, dict]) -> tuple[dict[str, str]
 
     @functools.cache
     def number(name: str, like: str) -> str:
-        in_table = " / " in name
-        return pages.find(name, cells) if in_table else as_written(evaluated(t, name)[0], like)
+        if " / " in name:
+            return pages.find(name, cells)
+        text = as_written(evaluated(t, name)[0], like)
+        if text in ("nan", "–"):
+            raise ValueError(f"{name}: nothing has this number")
+        return text
 
     return tables, number
 
@@ -696,13 +803,14 @@ def drawn(t: Tables) -> dict[Path, pictures.Figure]:
 
 
 def content(figure: pictures.Figure) -> str:
-    """A checksum of the points that a figure shows."""
-    shown = []
+    """A checksum of the points that a figure shows, and of its lines' colours."""
+    shown, colours = [], []
     for axes in figure.findobj(pictures.Axes):
         shown += [line.get_xydata() for line in axes.lines]
         shown += [dots.get_offsets() for dots in axes.collections]
-    texts = [f"{x:.5g}" for points in shown for x in np.ma.filled(points, np.nan).flatten()]
-    return hashlib.sha256(" ".join(texts).encode()).hexdigest()
+        colours += [str(line.get_color()) for line in axes.lines]
+    numbers = [f"{x:.5g}" for points in shown for x in np.ma.filled(points, np.nan).flatten()]
+    return hashlib.sha256(" ".join(numbers + colours).encode()).hexdigest()
 
 
 def wrong_on(file: Path, t: Tables, tables: tuple[dict, dict]) -> list[str]:
@@ -732,8 +840,10 @@ class Args:
 def main(args: Args) -> list[str]:
     """What is wrong. Raises ValueError, and OSError where a file cannot be read or written."""
     if args.do == "add":
-        print("\n".join(tidy.add(args.runs)))
-    t = tidy.load()
+        if not args.runs:
+            raise ValueError("add: name folders of runs or of grids")
+        print("\n".join(tidy.add(args.runs, tidy.FOLDER)))
+    t = tidy.load(tidy.FOLDER)
     tables = tables_of(t)
     if args.check:
         found = [line for file in PAGES for line in wrong_on(file, t, tables)]

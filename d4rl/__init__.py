@@ -152,7 +152,7 @@ class DatasetMethods:
 
     def get_dataset(self, h5path: str | Path | None = None) -> Arrays:
         """The arrays of the task's file, or of another, for `qlearning_dataset`."""
-        return read(h5path or download(id_of(self)))
+        return read(download(id_of(self)) if h5path is None else h5path)
 
     def get_normalized_score(self, score: np.ndarray) -> np.ndarray:
         return get_normalized_score(id_of(self), score)

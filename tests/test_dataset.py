@@ -225,12 +225,13 @@ def test_what_is_neither_a_path_nor_arrays(given):
 
 
 def test_d4rls_demonstrations_may_be_out_of_bounds():
-    data = steps(9) | {"observations": np.zeros((9, 11)), "actions": np.full((9, 3), 1.5)}
+    actions = np.tile([1.5, -1.5, 0.5], (9, 1))
+    data = steps(9) | {"observations": np.zeros((9, 11)), "actions": actions}
     ours = d4rl.qlearning_dataset(gym.make("hopper-v0"), data)
-    assert (ours["actions"] == 1.5).all()
+    assert (ours["actions"] == actions[:8]).all()
     with pytest.warns(UserWarning, match="^dataset: 9 actions are out of bounds and were clipped"):
         ours = d4rl.qlearning_dataset(d4rl.make("hopper"), data)
-    assert (ours["actions"] == 1).all()
+    assert (ours["actions"] == [1, -1, 0.5]).all()
 
 
 def test_files(tmp_path, monkeypatch):
@@ -324,7 +325,8 @@ def test_wrappers(monkeypatch):
 
 
 SPACES = {
-    "int8": gym.spaces.Box(np.int8([-100, 20]), np.int8([100, 120])),  # widths, sums are beyond
+    "int8": gym.spaces.Box(-100, 100, (2,), np.int8),  # its width is beyond int8
+    "uint8": gym.spaces.Box(55, 255, (2,), np.uint8),  # the sum of its bounds is beyond uint8
     "float32": gym.spaces.Box(np.float32([-0.9, -2]), np.float32([0.3, 7])),
     "float64": gym.spaces.Box(np.array([-9.6, 0]), np.array([6.5, 1e5]), dtype=np.float64),
     "D4RL's": gym.spaces.Box(-1, 1, (2,)),

@@ -1,8 +1,9 @@
 """Programs in the pages run, quotations are the code, links lead somewhere."""
 
-import importlib.util
+import json
 import re
 import runpy
+import sys
 import textwrap
 from dataclasses import fields
 from pathlib import Path
@@ -10,12 +11,13 @@ from pathlib import Path
 import pytest
 from conftest import ROOT, scalars
 
+import d4rl
 import uwac
 
 PAGES = [*ROOT.glob("*.md"), *ROOT.glob("[!r.]*/*.md")]
 USAGE = (ROOT / "docs" / "usage.md").read_text()
-SHORTER = {"(5_000": "(400", "total_steps=200": "total_steps=2, eval_episodes=1, eval_candidates=2"}
-SHORTER |= {"total_steps=400": "total_steps=3", "n_steps=10_000": "n_steps=10"}
+SHORTER = {"(5_000": "(400", "total_steps=200": "total_steps=2, eval_candidates=2"}
+SHORTER |= {"total_steps=400": "total_steps=3"}
 
 
 def programs(page):
@@ -23,22 +25,40 @@ def programs(page):
 
 
 def test_programs_run_and_usage_md_lists_what_they_leave(tmp_path, monkeypatch):
+    """In turn, with the names of those before, as the cells of a notebook."""
     monkeypatch.chdir(tmp_path)
+    line = "mine.py --env-id Pendulum-v1 --dataset-path pendulum.hdf5 --run-dir runs/mine"
+    line += " --total-steps 1 --eval-episodes 1 --eval-candidates 2 --variance analytic --beta 1e-6"
+    monkeypatch.setattr(sys, "argv", line.split())
     names = {}
     make_data, *others = programs("README.md")
     for program in (make_data, *programs("docs/usage.md"), *others):
-        if "import d3rlpy" in program and not importlib.util.find_spec("d3rlpy"):
-            continue
         for long, short in SHORTER.items():
             program = program.replace(long, short)
-        run = next(Path("runs").glob("*__uwac__*"), "")
-        Path("program.py").write_text(program.replace("runs/RUN", str(run)))
-        names = runpy.run_path("program.py", names)
-    assert names["done"] and names["result"]["history"][-1]["step"] == 3
+        Path("program.py").write_text(program.replace("runs/RUN", str(names.get("run"))))
+        names = runpy.run_path("program.py", names, "__main__")
+    history = names["result"]["history"]
+    assert names["done"] and [row["step"] for row in history] == [2, 3]
+    (curve,) = names["plt"].gca().lines
+    assert curve.get_xydata().tolist() == [[2, history[0]["target_q"][0]]]
+
+    mine = json.loads(Path("runs/mine/result.json").read_text())
+    steps = d4rl.qlearning_dataset(d4rl.make("Pendulum-v1"), "pendulum.hdf5")
+    assert mine["transitions"] == len(steps["rewards"]) == 400 - 2  # of two episodes the last step
+    assert mine["algorithm"] == "mine" and "program.py" in mine["scripts"][0]
+    assert 0 < mine["history"][0]["weight"][0] < 1  # uwac.py's would be the clip, 1.5
+
+    run = Path(names["run"])
     for file in run.iterdir():
         assert f"| `{file.name.split('.')[0]}." in USAGE
-    for name in {tag.split("/")[0] for tag in scalars(run)}:
-        assert f"| `{name}` |" in USAGE
+    for name in (*mine, *{tag.split("/")[0] for tag in scalars(run)}):
+        assert f"`{name}`" in USAGE
+
+
+def test_usage_md_has_what_a_resumed_run_may_change():
+    (sentence,) = re.findall(r"\n- ([^.]*) may change,\s+and\s+([^.]*)\.", USAGE)
+    words = re.findall("`--([a-z-]+)`", " ".join(sentence))
+    assert {word.replace("-", "_") for word in words} == uwac.RESUMABLE
 
 
 def test_usage_md_has_every_argument_with_its_default():
@@ -49,7 +69,7 @@ def test_usage_md_has_every_argument_with_its_default():
 def test_quotations_are_the_codes():
     code = (ROOT / "uwac.py").read_text()
     for quotation in programs("docs/walkthrough.md"):
-        assert any(textwrap.indent(quotation, " " * 4 * n) in code for n in range(4)), quotation
+        assert any(textwrap.indent(quotation, " " * 4 * n) in code for n in range(5)), quotation
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -134,6 +134,30 @@ def test_two_methods_are_compared_by_all_ways_to_deal_their_seeds(tmp_path):
     assert found == pytest.approx([-7 / 6, 0.7, 0.1, math.hypot(1.5, math.sqrt(13 / 9))])
 
 
+def test_p_by_hand():
+    """The 9 is in the pair in 4 of 10 ways, and in the three others' group in 6, where it counts
+    less."""
+    assert tables.p_values(pd.Series([1.0, 1, 1]), pd.Series([1.0, 9])) == (0.4, 0.4)
+    assert tables.p_values(pd.Series([1.0, 1, 9]), pd.Series([1.0, 1])) == (1.0, 0.4)
+
+
+def test_lines_of_comparison():
+    """Of a run whose rewards and discount factor give a bound, and of others."""
+    run = {"task": "door-human", "args": {"mmd_threshold": 0.07}, "vae_score": np.nan}
+    lines = lambda metric, bound=2000.0: curves.references(
+        pd.Series(run | {"bound": bound}), metric
+    )
+    assert lines("mmd") == {"threshold": 0.07}
+    assert lines("ood_auroc") == {"chance": 0.5, "paper, on walker2d-expert": 0.845}
+    assert [*lines("target_q").values()] == [*lines("policy_q").values()] == [2000]
+    assert lines("target_q", None) == lines("alpha") == {}
+    assert list(lines("score"))[:2] == ["paper: UWAC (v0)", "paper: BEAR (v0)"]
+    about = {"data": {"path": ""}, "args": {"gamma": 0.9}}
+    assert runs.bound_of(about | {"max_reward": 20.0}) == pytest.approx(200)
+    assert runs.bound_of(about) is None
+    assert runs.bound_of(about | {"max_reward": 20.0, "args": {"gamma": 1.0}}) is None
+
+
 def test_what_differs_is_never_averaged(tmp_path):
     """But a task without a version is D4RL's v0."""
     args = save(

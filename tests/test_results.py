@@ -63,6 +63,8 @@ def test_any_other_digit_is_seen(t, tables):
 @pytest.mark.parametrize("name, table, column, row", [
     ("bounds", "history", "target_q", {"run": FORKS, "agent": 1, "step": 92_500}),
     ("bounds", "history", "q_share", {"run": FORKS, "agent": 0, "step": 50_000}),
+    ("sizes", "history", "target_q", {"run": "door-human_uwac-constant_tf32_0-2"}),
+    ("rivals", "policies", "score", {"run": "pen-expert_bear+sn_warmup-10000_float32_0"}),
     ("scores", "policies", "score", {"run": "relocate-expert_bear+sn_warmup-10000_float32_0"}),
     ("unequal", "diagnoses", "auroc_shuffled", {"run": "walker2d-expert_uwac-analytic_float32_0"}),
     ("returns", "returns", "q_std", {"run": "hammer-expert_uwac-no-sn_warmup-10000_float32_0"}),
@@ -134,6 +136,10 @@ def test_pages_by_hand():
     ("highest target_q after 20 of BEAR", 3000),
     ("median target_q after 20 of BEAR", 6),
     ("mean target_q from 20 of BEAR, seed == 0", 5),
+    ("lowest target_q by 30 of BEAR", 4),
+    ("median target_q by 30 of BEAR", 6),
+    ("exploding target_q by 20 of BEAR", 0),
+    ("exploding target_q by 30 of BEAR", 1),
     ("number target_q after 20 of BEAR", 3),
     ("passing target_q after 20 of BEAR", 1),
     ("exploding target_q after 20 of BEAR", 0),
@@ -184,6 +190,9 @@ def test_a_name_that_nothing_has(t):
     for name in ("lowest nothing after 20 of BEAR", "largest target_q of BEAR", "what"):
         with pytest.raises(ValueError, match="neither a cell nor a number"):
             results.evaluated(t, name)
+    _, number = results.made(t, "", ({}, {}))
+    with pytest.raises(ValueError, match="nothing has this number"):
+        number("lowest target_q after 7 of BEAR", "1.0")
 
 
 def test_shares_are_the_agents_own(t):
@@ -406,6 +415,7 @@ def test_add_writes_the_pages(folder, tmp_path, monkeypatch, capsys):
     (tmp_path / "page.md").write_text(page)
     results.main(results.Args("add", (run,)))
     assert (tmp_path / "page.md").read_text() == page.replace("7.0", "20.1")
+    assert len(rows(folder, "runs")) == 1 and len(rows(folder, "history")) == 4
     assert capsys.readouterr().out.startswith("door-human_bear_float32_3-4: ")
     assert results.main(results.Args(check=True)) == []
     (tmp_path / "page.md").write_text(page)

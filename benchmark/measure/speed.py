@@ -142,13 +142,13 @@ def start(case: dict, args: Args) -> tuple[float, int]:
     global launch
     torch.set_num_threads(args.threads)
     torch.set_float32_matmul_precision(args.matmul_precision)
-    torch.empty(8_000_000)  # as the scripts' main, for glibc's sake
-    launch = make_update(**case, dropout=args.dropout)
+    torch.empty(8_000_000)  # as the scripts' set_up, for glibc's sake
+    launch = make_update(**case, dropout=args.dropout, cuda_graph=args.cuda_graph)
     launch()  # makes the optimizers' state
     operations = count_operations(launch)
     if args.cuda_graph:
-        agent, data, _ = launch.args
-        launch = functools.partial(uwac.as_cuda_graph(launch.func, agent, data), 1)
+        train_step = functools.partial(launch.func, *launch.args[:2])
+        launch = functools.partial(uwac.as_cuda_graph(train_step), 1)
     for _ in range(4):  # records the graph
         launch()
     return operations.gflop, operations.kernels
