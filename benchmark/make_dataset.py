@@ -23,7 +23,6 @@ import functools
 import io
 import os
 import shlex
-import tempfile
 from dataclasses import replace
 from importlib.metadata import version
 from typing import Literal
@@ -39,7 +38,7 @@ import d4rl
 from benchmark.lib.actors import load_player, sample
 from benchmark.lib.demonstrations import behavior_cloning, read_steps, replay
 from benchmark.lib.episodes import join, returns_of, roll_out, to_arrays
-from benchmark.lib.files import errors_in_one_line, write
+from benchmark.lib.files import errors_in_one_line, try_to_write, write
 from benchmark.lib.sac import train
 
 
@@ -206,7 +205,7 @@ def main(args: Args) -> Path | None:
         raise ValueError("say what to make: --policy, --env (with --demos) or --minari")
     folder = (args.out.parent if args.out else args.folder).expanduser()
     folder.mkdir(parents=True, exist_ok=True)
-    tempfile.TemporaryFile(dir=folder).close()  # fails now, and not after hours
+    try_to_write(folder)
     if args.demos:
         return from_release(args) if args.demos.suffix == ".pickle" else from_demonstrations(args)
     if args.env:

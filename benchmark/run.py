@@ -30,7 +30,6 @@ import shlex
 import signal
 import socket
 import subprocess
-import tempfile
 import time
 from argparse import ArgumentTypeError
 from datetime import datetime, timedelta
@@ -51,6 +50,7 @@ from benchmark.lib.files import (
     errors_in_one_line,
     hardware,
     read_json,
+    try_to_write,
     write_json,
 )
 from benchmark.lib.methods import METHODS, script_of
@@ -362,7 +362,7 @@ def main(args: Args, options: list[str]) -> int:
     logs = args.folder / "logs"
     for folder in (args.folder, args.folder / "work", logs):
         folder.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=folder).close()  # fails now, and not after hours
+        try_to_write(folder)
     try:
         reach(args.address)
         modules = {"env_vars": {"PYTHONPATH": str(ROOT)}}

@@ -14,7 +14,7 @@ from conftest import Point, command_line, short
 import d4rl
 import uwac
 from benchmark.lib.methods import SCRIPTS, script_of
-from benchmark.measure import evaluate
+from benchmark.measure import diagnose, evaluate, true_q
 
 
 def records(file="run/evaluation.json"):
@@ -77,13 +77,17 @@ def test_two_calls_at_once_keep_the_results_of_both(points, monkeypatch):
     assert [policy for policy, _ in records()] == ["sample", "vae", "mean"]
 
 
-def test_a_folder_that_cannot_be_written_is_refused_before_it_plays(points, monkeypatch, refused):
-    uwac.main(short(uwac))
+@pytest.mark.parametrize("program, words", [
+    (evaluate, "run"), (diagnose, "run"), (true_q, "--policy run")
+])  # fmt: skip
+def test_a_folder_that_cannot_be_written_is_refused_at_once(
+    points, program, words, monkeypatch, refused
+):
+    uwac.main(short(uwac, variance="analytic"))
     full = Mock(side_effect=OSError("Read-only file system"))
     monkeypatch.setattr(tempfile, "TemporaryFile", full)
-    Point.played.clear()
-    assert refused("run", evaluate) == "error: Read-only file system"
-    assert not Point.played
+    monkeypatch.setattr(uwac.Actor, "sample", None)  # nobody plays
+    assert refused(words, program) == "error: Read-only file system"
 
 
 CLIP = """

@@ -1,5 +1,6 @@
 """benchmark/lib/files.py: files that are whole."""
 
+import io
 import json
 import sys
 import time
@@ -41,6 +42,14 @@ def test_json_is_valid_and_utf_8_in_any_locale(tmp_path):
     path = tmp_path / "a.json"
     write_json(path, {"β": [1e300, 0.1, float("nan"), float("inf")]})
     assert json.loads(path.read_bytes().decode()) == {"β": [1e300, 0.1, None, None]}
+
+
+def test_a_terminal_that_lacks_a_letter_shows_another(monkeypatch):
+    shown = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(shown, "ascii"))
+    with errors_in_one_line():
+        print("3.0 ± 0.1", flush=True)
+    assert shown.getvalue() == b"3.0 ? 0.1\n"
 
 
 def test_a_closed_stderr_is_no_error(monkeypatch):

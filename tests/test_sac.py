@@ -35,6 +35,8 @@ def test_a_training_of_sac_that_was_stopped_goes_on_to_the_same_bits(points, tmp
         sac.train(args, tmp_path / "stopped")
     assert_close(sac.train(args, tmp_path / "stopped")[0], whole, rtol=0, atol=0)
     one, two = (torch.load(tmp_path / name / "checkpoint.pt") for name in ("whole", "stopped"))
+    assert [step for step, _ in one["progress"][2]] == [0, 42]
+    assert [step for step, _ in two["progress"][2]] == [0, 10, 20, 30, 40, 42]
     for name in ("agent", "adam", "generator"):
         assert_close(one[name], two[name], rtol=0, atol=0)
 

@@ -25,12 +25,19 @@ def errors_in_one_line():
     """What a user can mend, or the disk does, ends the program with one line and exit code 1."""
     if sys.stderr is None:  # as of a daemon, where tqdm would fail
         sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+    if sys.stdout:
+        sys.stdout.reconfigure(errors="replace")  # of ± and α in a terminal that lacks them
     try:
         yield
     except KeyboardInterrupt:
         sys.exit("stopped")
     except (ArgumentTypeError, ValueError, ArithmeticError, OSError, ImportError) as error:
         sys.exit(f"error: {' '.join(str(error).split())}")
+
+
+def try_to_write(folder: Path) -> None:
+    """Raises OSError now, and not after hours."""
+    tempfile.TemporaryFile(dir=folder).close()
 
 
 def write(path: Path, content: bytes) -> None:

@@ -49,7 +49,7 @@ import d4rl
 import uwac
 from benchmark.lib.data import load_transitions
 from benchmark.lib.figures import new_figure, save
-from benchmark.lib.files import errors_in_one_line, write_json
+from benchmark.lib.files import errors_in_one_line, try_to_write, write_json
 from benchmark.lib.policies import load
 
 NUM_STATES = 1_000
@@ -225,6 +225,7 @@ def diagnose(run: Path, dataset_path: Path | None = None) -> dict[str, list[floa
     data = data_of(run, saved, dataset_path)
     if len(data[0]) < 2:
         raise ValueError(f"{run}: learned from one transition, which has no spread")
+    try_to_write(run)
     step = saved["history"][-1]["step"]
     rows = torch.as_tensor(np.random.default_rng(0).permutation(len(data[0]))[:NUM_STATES])
     rows = rows.to(uwac.DEVICE)

@@ -20,7 +20,6 @@ import warnings
 from contextlib import ExitStack, closing
 from importlib.util import find_spec
 from pathlib import Path
-from tempfile import TemporaryFile
 from types import SimpleNamespace
 from typing import Literal
 
@@ -33,7 +32,7 @@ from pydantic.dataclasses import dataclass
 import d4rl
 import uwac
 from benchmark.lib.arguments import OneOrMore
-from benchmark.lib.files import add_rows, errors_in_one_line
+from benchmark.lib.files import add_rows, errors_in_one_line, try_to_write
 from benchmark.lib.policies import KEY, POLICIES, earlier_results, load, made, player
 
 
@@ -114,7 +113,7 @@ def main(args: Args) -> None:
     loaded = [load(run) for run in args.runs]  # all of them, before hours of one
     for run in args.runs:
         earlier_results(run)
-        TemporaryFile(dir=run).close()  # fails now, and not after hours
+        try_to_write(run)
     for run, (_, agent, saved) in zip(args.runs, loaded):
         play(run, agent, saved, args)
 

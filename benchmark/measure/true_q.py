@@ -31,7 +31,7 @@ import d4rl
 import uwac
 from benchmark.lib.actors import load_player
 from benchmark.lib.episodes import play
-from benchmark.lib.files import errors_in_one_line, write_json
+from benchmark.lib.files import errors_in_one_line, try_to_write, write_json
 from benchmark.lib.policies import load
 
 GAMMA = 0.99  # the scripts' default
@@ -130,6 +130,7 @@ def main(datasets: tyro.conf.Positional[tuple[str, ...]] = (), policy: tuple[str
             rows.append({"what": f"{word}, played", **summary(of_policy(word))})
             continue
         _, agent, saved = load(run)
+        try_to_write(run)
         about = {"what": run.resolve().name, "updates": saved["history"][-1]["step"]}
         rows.append(about | summary(of_policy(word, agent)))
         write_json(run / f"true-q-{about['updates']}.json", rows[-1:])
