@@ -204,11 +204,15 @@ def anywhere(run: Run) -> Run:
     return run._replace(words=words)
 
 
+def python_path() -> str:
+    """Where a run finds modules, whatever its current folder: here, and where the user has them."""
+    return os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+
+
 def train(name: str, run: Run, args: Args) -> dict:
     """One run, from its checkpoint if there is one; returns its result. Raises RuntimeError where a
     signal killed it, and ValueError where trying again is in vain."""
-    places = [str(ROOT), os.environ.get("PYTHONPATH")]  # of modules, whatever the current folder
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, places))}
+    environment = os.environ | {"PYTHONPATH": python_path()}
     environment |= {"PYTHONSAFEPATH": "1", "OMP_NUM_THREADS": str(args.cpus)}
     if args.gpus == 0:
         environment["CUDA_VISIBLE_DEVICES"] = ""
@@ -365,7 +369,7 @@ def main(args: Args, options: list[str]) -> int:
         try_to_write(folder)
     try:
         reach(args.address)
-        modules = {"env_vars": {"PYTHONPATH": str(ROOT)}}
+        modules = {"env_vars": {"PYTHONPATH": python_path()}}
         quiet = {"log_to_driver": False, "logging_level": "ERROR"}  # it would warn of tokens
         ray.init(address=args.address, runtime_env=modules, **quiet)
     except (OSError, ray.exceptions.RayError) as error:  # such as a token that is missing

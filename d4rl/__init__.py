@@ -239,11 +239,8 @@ def describe(dataset: str | Path | Mapping) -> dict[str, str | bool]:
 
 
 def sha256_of(arrays: Mapping) -> str:
-    digest = hashlib.sha256()
-    for name in sorted(ARRAYS):
-        if name in arrays:
-            digest.update(np.asarray(arrays[name]).tobytes())
-    return digest.hexdigest()
+    present = [np.asarray(arrays[name]) for name in sorted(ARRAYS) if name in arrays]
+    return hashlib.sha256(b"".join(array.tobytes() for array in present)).hexdigest()
 
 
 def about(dataset: Mapping) -> tuple[str, bool, str | None]:
@@ -373,6 +370,9 @@ def checked(dataset: Mapping, env: gym.Env, where: str) -> dict:
             problem = f"{name} has {len(bad)} NaN or infinite numbers"
             raise ValueError(f"{where}: {problem}, the first in row {bad[0, 0]}")
         data[name] = array.astype(np.float32).reshape(shape)
+    for name in {"terminals", "timeouts"} & set(data):
+        if not np.isin(data[name], (0, 1)).all():
+            raise ValueError(f"{where}: {name} must be 0 or 1 in each step")
     scale = scale_of(env)
     own = scale.own if scale else env.action_space
     low, high = own.low.astype(float), own.high.astype(float)
@@ -403,11 +403,12 @@ def play(act, envs: list[UnitActions], seed: int) -> np.ndarray:
     returns = np.zeros(len(envs))
     running = list(range(len(envs)))
     obs = np.stack([env.reset(seed=seed + i)[0] for i, env in enumerate(envs)])
+    obs = obs.astype(envs[0].observation_space.dtype)  # some environments begin with integers
     while running:
         actions = act(obs)
         for i in list(running):
             obs[i], reward, terminal, truncated, _ = envs[i].step(actions[i])
-            returns[i] += reward
+            returns[i] += np.asarray(reward).item()  # a number, or an array of one
             if terminal or truncated:
                 running.remove(i)
     return returns

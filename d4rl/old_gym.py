@@ -69,8 +69,6 @@ wrappers = SimpleNamespace(
 class OldEnv(Wrapper):
     """A Gymnasium environment, as gym's."""
 
-    next_seed = None
-
     def __getattr__(self, name):
         if name == "env" or name.startswith("__"):
             raise AttributeError(name)
@@ -81,12 +79,13 @@ class OldEnv(Wrapper):
         return OldEnv(self.env.unwrapped)
 
     def seed(self, seed=None):
-        self.next_seed = seed
+        self.env.unwrapped.next_seed = seed  # so that `unwrapped` can be seeded, too
         return [seed]
 
     def reset(self, seed=None, options=None):
-        seed = self.next_seed if seed is None else seed
-        self.next_seed = None
+        base = self.env.unwrapped
+        seed = getattr(base, "next_seed", None) if seed is None else seed
+        base.next_seed = None
         obs, _ = self.env.reset(seed=seed, options=options)
         return obs
 

@@ -272,6 +272,15 @@ def test_old_gym_has_the_calls_of_an_offline_program():
     assert old_gym.__version__.split(".") < ["0", "22"]  # 0.22 to 0.26 changed reset and step
 
 
+def test_old_gym_seeds_what_is_unwrapped_too():
+    env = old_gym.make("door-v0")
+    env.unwrapped.seed(3)
+    first = env.reset()
+    env.seed(3)
+    np.testing.assert_array_equal(env.reset(), first)
+    assert (env.reset() != first).any()
+
+
 def test_old_gym_says_how_an_episode_ended():
     env = old_gym.make("hopper-medium-v2")
     env.reset(seed=0)

@@ -530,3 +530,37 @@ def test_the_names_of_all_files(tmp_path, monkeypatch):
             patch.setattr(d4rl, "file_hash", lambda path, sha256=row["sha256"]: sha256)
             assert d4rl.download(row["task"]) == path
             assert d4rl.describe(path)["d4rl"] is True
+
+
+def test_seconds_to_connect_and_between_two_parts(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(d4rl, "HTTPDownloader", lambda **settings: asked.append(settings))
+    monkeypatch.setattr(d4rl, "retrieve", lambda *_, **__: (tmp_path / "a").write_bytes(b""))
+    d4rl.fetch("a", "", tmp_path / "a")
+    assert asked[0]["timeout"] == (5, 20)
+
+
+@pytest.mark.parametrize("name", ["terminals", "timeouts"])
+def test_flags_are_0_or_1(name):
+    arrays = {"observations": np.zeros((4, 3)), "actions": np.zeros((4, 2)), "rewards": np.zeros(4)}
+    arrays |= {"terminals": np.zeros(4), name: np.array([0, 1, -1, 0])}
+    with pytest.raises(ValueError, match=f"dataset: {name} must be 0 or 1 in each step"):
+        d4rl.qlearning_dataset(d4rl.make("Point-v0"), arrays)
+
+
+def test_an_episode_that_begins_with_integers_and_gives_rewards_in_arrays():
+    """The policy sees what the environment shows, and the return is a number."""
+
+    class Odd(Point):
+        def reset(self, seed=None, options=None):
+            self.at = 0.0
+            return np.zeros(3, int), {}
+
+        def step(self, action):
+            self.at += 0.4
+            return np.full(3, self.at, np.float32), np.ones(1), False, self.at > 1, {}
+
+    seen = []
+    act = lambda obs: seen.append(obs[0, 0]) or np.zeros((1, 2))
+    assert d4rl.play(act, [d4rl.UnitActions(Odd())], 0).tolist() == [3]
+    np.testing.assert_allclose(seen, [0, 0.4, 0.8], rtol=1e-6)

@@ -157,16 +157,16 @@ def test_variances_of_several_actions_have_the_same_masks(monkeypatch):
 
 def test_weights(monkeypatch):
     """Var[Q] is 1 or 4 in half of the states each, with w = 0.1 / Var, and Q falls with it."""
-    agent = uwac.Agent(short(uwac, beta=0.1), 3, 3)
-    variance = torch.tensor([1.0, 4.0]).repeat(200)[None]
+    agent = uwac.Agent(short(uwac, beta=0.1, num_seeds=2), 3, 3)
+    variance = torch.tensor([1.0, 4.0]).repeat(200) * torch.tensor([[1.0], [10.0]])  # of two seeds
     q = torch.stack([3 / variance, 5 + variance])
     monkeypatch.setattr(agent.critic, "forward", lambda obs, action: q)
     monkeypatch.setattr(agent, "uncertainty", lambda critic, obs, action: variance)
-    found = diagnose.weights(agent, torch.rand(1, 400, 3))
-    assert found["variance_spread"].item() == pytest.approx(1.5 / 2.5, rel=0.01)
-    assert found["weight_spread"].item() == pytest.approx(0.375 / 0.625, rel=0.01)
-    assert found["equal_weights"].item() == pytest.approx(2.5 * 0.625)
-    assert found["rank_with_q2"].item() == pytest.approx(-1)
+    found = diagnose.weights(agent, torch.rand(2, 400, 3))
+    assert found["variance_spread"].tolist() == pytest.approx([1.5 / 2.5] * 2, rel=0.01)
+    assert found["weight_spread"].tolist() == pytest.approx([0.375 / 0.625] * 2, rel=0.01)
+    assert found["equal_weights"].tolist() == pytest.approx([2.5 * 0.625] * 2)
+    assert found["rank_with_q2"].tolist() == pytest.approx([-1, -1])
 
 
 def test_share_of_q():

@@ -422,3 +422,13 @@ def test_add_writes_the_pages(folder, tmp_path, monkeypatch, capsys):
     assert results.main(results.Args(check=True)) == [
         "page.md:1: 7.0 should be 20.1 (highest target_q after 20 of BEAR)"
     ]
+
+
+def test_only_results_md_must_name_its_numbers(t, tmp_path, monkeypatch):
+    monkeypatch.setattr(results, "ROOT", tmp_path)
+    monkeypatch.setattr(results, "made", lambda *_: ({}, None))
+    monkeypatch.setattr(results, "SETTINGS", "3")
+    for name in ("RESULTS.md", "README.md"):
+        (tmp_path / name).write_text("3 seeds,\n987 runs")
+    found = [results.wrong_on(tmp_path / x, t, ({}, {})) for x in ("RESULTS.md", "README.md")]
+    assert found == [["RESULTS.md:2: 987 has no name, and is 0 times a setting"], []]

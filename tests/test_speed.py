@@ -65,6 +65,7 @@ def test_a_version_is_what_its_name_says(version, candidates):
         found = agent.args.variance, agent.args.passes, agent.args.dropout
         assert found == (variance, 7, 0.2)
     assert getattr(agent.target_critic, "num_candidates", None) == candidates
+    assert getattr(agent.critic, "num_candidates", None) == (candidates and 1)
 
 
 class InThisProcess:

@@ -101,6 +101,13 @@ def test_mc_is_the_variance_of_plain_passes(p, as_on_a_gpu, monkeypatch):
     assert_close(found, expected, rtol=1e-4 if as_on_a_gpu else 1e-5, atol=0)
 
 
+def test_sampling_leaves_the_precision_of_matmuls():
+    torch.set_float32_matmul_precision("medium")
+    critic, obs, action = critic_and_pairs()
+    uwac.mc_dropout_variance(critic, obs, action, 0.1, 2)
+    assert torch.get_float32_matmul_precision() == "medium"
+
+
 @pytest.mark.parametrize("p", [0.1, 0.5])
 def test_analytic_is_the_variance_of_many_passes(p):
     """Of 2,000, which have a relative standard error of sqrt(2 / 2,000) = 3.2%."""

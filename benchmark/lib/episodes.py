@@ -19,7 +19,7 @@ def play(act, envs: list[d4rl.UnitActions], seeds: range) -> list[dict]:
     while running:
         actions = act(np.float32([observations[i] for i in running]))
         for i, action in zip(list(running), actions):
-            obs = observations[i]
+            obs = np.array(observations[i])  # which an environment may change in place
             observations[i], reward, terminal, truncated, _ = envs[i].step(action)
             action = envs[i].action(action)
             rows[i].append((obs, action, reward, terminal, truncated and not terminal))

@@ -209,8 +209,10 @@ def data_of(run: Path, saved: dict, dataset_path: Path | None = None) -> list[Te
     """The transitions that a run learned from. Raises ValueError, and OSError of a download."""
     env_id, learned_from = saved["args"]["env_id"], saved["data"]
     path = dataset_path or Path(learned_from["path"])
+    if dataset_path and not path.is_file():
+        raise ValueError(f"--dataset-path {path}: no such file")
     if not path.is_file():
-        if dataset_path or d4rl.full_id(env_id) not in d4rl.DATASETS:
+        if d4rl.full_id(env_id) not in d4rl.DATASETS:
             problem = f"learned from {path}, which is no file here: give --dataset-path"
             raise ValueError(f"{run}: {problem}")
         path = d4rl.download(env_id)
