@@ -538,7 +538,8 @@ def command_line(agent_type=Agent, update=update, description: str = __doc__) ->
     try:
         train(*ready)
     except KeyboardInterrupt:
-        sys.exit(f"stopped: --resume {ready[0]} goes on from its last evaluation")
+        steps = [0, *(row["step"] for row in ready[3]["history"])]
+        sys.exit(f"stopped: --resume {ready[0]} goes on from update {steps[-1]}")
     except (FloatingPointError, Timeout) as error:
         sys.exit(f"error: {error}")
 

@@ -36,7 +36,10 @@ from datetime import datetime, timedelta
 from statistics import mean
 from typing import Literal, NamedTuple
 
-import ray
+try:
+    import ray
+except ImportError:
+    sys.exit("error: run.py needs Ray: pip install ray==2.60.0")
 import tyro
 from pydantic import NonNegativeFloat, PositiveInt
 from pydantic.dataclasses import dataclass

@@ -36,7 +36,7 @@ def left(run):
 
 
 @pytest.mark.parametrize("happens, said", [
-    (lambda: os.kill(os.getpid(), signal.SIGINT), "stopped: --resume run goes on"),
+    (lambda: os.kill(os.getpid(), signal.SIGINT), "stopped: --resume run goes on from update 3"),
     (lambda: np.nan, "error: diverged at update 6: {'vae_loss': "),
 ])  # fmt: skip
 def test_a_run_that_something_ends_goes_on(script, happens, said, monkeypatch, capsys):
