@@ -13,11 +13,10 @@ import sys
 import warnings
 
 import gymnasium as gym
-import h5py
 import mujoco
 import numpy as np
 import pytest
-from conftest import ROOT, Point
+from conftest import ROOT, Point, write_hdf5
 
 import d4rl
 from d4rl import old_gym
@@ -105,27 +104,28 @@ def test_a_module_of_ones_own_registers_an_id_of_d4rls(env_id, tmp_path, monkeyp
 
 @pytest.mark.filterwarnings("ignore:.*out of date")
 @pytest.mark.parametrize("env_id", [f"{task}-expert-v0" for task in d4rl.TASKS])
-def test_the_environments_methods(env_id, monkeypatch):
+def test_the_environments_methods(env_id, tmp_path, monkeypatch):
     if env_id.split("-")[0] in HANDS:
         env_id = env_id.replace("expert", "human-longhorizon")
     row = INFOS[env_id]
     low, high = float(row["ref_min"]), float(row["ref_max"])
-    demo = d4rl.HERE / d4rl.DEMO
-    with h5py.File(demo) as file:
-        expected = {name: array[()] for name, array in file.items() if name != "metadata"}
+    expected = {"observations": np.ones((2, 3)), "terminals": np.zeros(2, bool)}
+    path = write_hdf5(tmp_path / "a.hdf5", expected | {"infos/qpos": np.zeros(2)})
     asked = []
-    monkeypatch.setattr(d4rl, "download", lambda env_id: asked.append(env_id) or demo)
+    monkeypatch.setattr(d4rl, "download", lambda env_id: asked.append(env_id) or path)
     env = gym.make(env_id)
-    for one in (env, env.unwrapped, gym.make(env.spec)):
-        assert one._max_episode_steps == int(row["step_limit"])
+    limit = int(row["step_limit"])
+    again = gym.make(env.spec, max_episode_steps=7)
+    for one, one_limit in ((env, limit), (env.unwrapped, limit), (again, 7)):
+        assert one._max_episode_steps == one_limit
         assert (one.ref_min_score, one.ref_max_score) == (low, high)
         assert one.get_normalized_score(np.array([low, high])) == pytest.approx([0, 1])
-        np.testing.assert_equal(dict(one.get_dataset(demo)), expected)
+        np.testing.assert_equal(dict(one.get_dataset(path)), expected)
         assert asked == []
         np.testing.assert_equal(dict(one.get_dataset()), expected)
         assert asked.pop() == env_id
-    assert gym.make(env.spec, max_episode_steps=7)._max_episode_steps == 7
-    bare = type(env.unwrapped)()  # without gym.make
+    bare = env.unwrapped
+    bare.spec = None  # as without gym.make
     uses = [d4rl.qlearning_dataset, type(bare).get_dataset, type(bare)._max_episode_steps.fget]
     uses += [type(bare).ref_min_score.fget, type(bare).ref_max_score.fget]
     for use in (*uses, functools.partial(type(bare).get_normalized_score, score=1.0)):

@@ -70,7 +70,7 @@ def rows_of_the_original(data, step_limit):
 def test_a_file_of_d4rls_gives_what_the_original_makes_of_it(with_timeouts, tmp_path, monkeypatch):
     """Also where the file's arrays are given, which remember it, as their copies do."""
     rng = np.random.default_rng(0)
-    for _ in range(30):
+    for _ in range(20):
         n, step_limit = int(rng.integers(10, 60)), int(rng.integers(2, 9))
         terminals, timeouts = (np.flatnonzero(rng.random(n) < 0.15) for _ in range(2))
         data = steps(n, terminals, timeouts if with_timeouts else None)
@@ -299,9 +299,10 @@ def test_a_file_that_names_another_environment(made_in, env_id, told, tmp_path, 
 
 
 @pytest.mark.parametrize("name", [d4rl.DEMO, "door-human-rebuilt.hdf5"])
-def test_files_that_ship_here_are_of_doors(name):
+def test_files_that_ship_here_are_of_doors_and_not_d4rls(name):
     env = d4rl.make("door-human-v1")
     assert len(d4rl.qlearning_dataset(env, d4rl.HERE / name)["rewards"]) > 4000
+    assert d4rl.describe(d4rl.HERE / name)["d4rl"] is False
 
 
 def test_wrappers(monkeypatch):
