@@ -214,6 +214,8 @@ def test_what_is_trained_on_and_scored(monkeypatch):
 class Scripted:
     """An environment that gives these rewards; then, or in step `limit`, its episode ends."""
 
+    observation_space = gym.spaces.Box(-99, 99, (2,), float)
+
     def __init__(self, rewards, limit=99):
         self.rewards, self.limit = rewards, limit
 
