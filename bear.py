@@ -95,8 +95,8 @@ class Args:
 
 
 class StackedLinear(nn.Module):
-    """A linear map for each place of the stack, (S,) or (2, S): (S, B, in) -> (*stack, B, out); in
-    between two layers of a critic (2, S, B, in)."""
+    """A linear map for each place of the stack, (S,) or (2, S): (S, B, in), or after a critic's
+    first layer (2, S, B, in) -> (*stack, B, out)."""
 
     def __init__(self, stack: tuple[int, ...], in_dim: int, out_dim: int):
         super().__init__()
@@ -311,7 +311,7 @@ def update(agent: Agent, data: list[Tensor], step: int | Tensor) -> dict[str, Te
     # multiplier alpha grows while the MMD exceeds the threshold.
     policy_action = actor_samples[:, :, 0].tanh()  # (S, B, A)
     q1, q2 = agent.critic(obs, policy_action)
-    policy_q = torch.minimum(q1, q2)  # (S, B); ml-uwac: the paper has one Q
+    policy_q = torch.minimum(q1, q2)  # (S, B) (ml-uwac; the paper has one Q)
     after_warmup = step > args.warmup_steps  # a factor 0 or 1, as a CUDA graph cannot branch
     alpha = agent.log_alpha.exp()
     violation = (distance - args.mmd_threshold).mean(-1)

@@ -72,8 +72,8 @@ class Args:
 
 
 class StackedLinear(nn.Module):
-    """A linear map for each place of the stack, (S,) or (2, S): (S, B, in) -> (*stack, B, out); in
-    between two layers of a critic (2, S, B, in)."""
+    """A linear map for each place of the stack, (S,) or (2, S): (S, B, in), or after a critic's
+    first layer (2, S, B, in) -> (*stack, B, out)."""
 
     def __init__(self, stack: tuple[int, ...], in_dim: int, out_dim: int):
         super().__init__()
@@ -124,8 +124,8 @@ class Critic(MLP):
 def analytic_dropout_variance(critic: Critic, obs: Tensor, action: Tensor, rate: float) -> Tensor:
     """Var[Q1], Var[Q2] approximated without sampling (ours, not the paper's); shapes as in Critic.
     Q is the sum of w3 * mask * relu(Z) over the second layer's units; Z, which enters their ReLU,
-    varies by the first mask. Assumes that Z is normal, and that two units' relu(Z) covary as their
-    linear parts do. Var[Q] is then what units share plus what each has alone (walkthrough.md)."""
+    varies by the first mask. Assumes that Z is normal, and that relu(Z) of two units have the
+    covariance of their Z times both mean slopes, cdf (docs/walkthrough.md)."""
     first, second, last = critic.layers
     w2 = second.weight
     w3 = last.weight.mT

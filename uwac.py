@@ -111,8 +111,8 @@ class Args:
 
 
 class StackedLinear(nn.Module):
-    """A linear map for each place of the stack, (S,) or (2, S): (S, B, in) -> (*stack, B, out); in
-    between two layers of a critic (2, S, B, in)."""
+    """A linear map for each place of the stack, (S,) or (2, S): (S, B, in), or after a critic's
+    first layer (2, S, B, in) -> (*stack, B, out)."""
 
     def __init__(self, stack: tuple[int, ...], in_dim: int, out_dim: int):
         super().__init__()
@@ -290,9 +290,9 @@ def mc_dropout_variance(
 
 
 def cpu_passes(scaled_h1: Tensor, second: StackedLinear, dropped: Tensor, w3: Tensor) -> Tensor:
-    """The same passes in a fifth of the time: the sums over all units, scaled_h1 (2, S, B, H), are
-    made once. Then each pass subtracts the part of the units that it drops, dropped (T, 2, S, H):
-    these are few at the usual rate, and the same in all states. -> Q (T, 2, S, B)."""
+    """The same passes in a fifth of the time: scaled_h1 (2, S, B, H), dropped (T, 2, S, H) -> Q
+    (T, 2, S, B). The second layer's sums over all units are made once. Each pass subtracts what
+    the units add that it drops, which are few at the usual rate, and the same in all states."""
     precision = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("highest")  # the faster library for small products
     w2 = second.weight
@@ -313,8 +313,8 @@ def cpu_passes(scaled_h1: Tensor, second: StackedLinear, dropped: Tensor, w3: Te
 def analytic_dropout_variance(critic: Critic, obs: Tensor, action: Tensor, rate: float) -> Tensor:
     """Var[Q1], Var[Q2] approximated without sampling (ours, not the paper's); shapes as in Critic.
     Q is the sum of w3 * mask * relu(Z) over the second layer's units; Z, which enters their ReLU,
-    varies by the first mask. Assumes that Z is normal, and that two units' relu(Z) covary as their
-    linear parts do. Var[Q] is then what units share plus what each has alone (walkthrough.md)."""
+    varies by the first mask. Assumes that Z is normal, and that relu(Z) of two units have the
+    covariance of their Z times both mean slopes, cdf (docs/walkthrough.md)."""
     first, second, last = critic.layers
     w2 = second.weight
     w3 = last.weight.mT
@@ -465,7 +465,7 @@ def update(agent: Agent, data: list[Tensor], step: int | Tensor) -> dict[str, Te
     # subject to MMD <= threshold. The multiplier alpha grows while the MMD exceeds the threshold.
     policy_action = actor_samples[:, :, 0].tanh()  # (S, B, A)
     q1, q2 = agent.critic(obs, policy_action)
-    policy_q = torch.minimum(q1, q2)  # (S, B); ml-uwac: the paper has one Q
+    policy_q = torch.minimum(q1, q2)  # (S, B) (ml-uwac; the paper has one Q)
     var_q = agent.uncertainty(agent.critic, obs, policy_action)  # (S, B), no gradient
     policy_weight = agent.weigh(var_q)
     after_warmup = step > args.warmup_steps  # a factor 0 or 1, as a CUDA graph cannot branch
