@@ -41,7 +41,7 @@ CASES = [
     (report, "run --metrics MB", "--metrics MB: there are actor_loss, alpha, "),
     (run, "--cpus 1 word", "word: not an option"),
     (run, "--run_dir a", "--run-dir is given to each run"),
-    (run, "--num-seeds 2", "--num-seeds trains seeds 0, 1, ... in one run"),
+    (run, "--seeds 2 --num-seeds 2", "--num-seeds trains seeds 0, 1, ... in one run"),
     (run, "--tasks Point-v0", "Point-v0: no data of it; give"),
     (speed, "--threads 1 --folder=~/damaged", "damaged/speed.json: damaged, move it away"),
     (true_q, "", "name tasks or files of data, or policies"),

@@ -2,6 +2,7 @@
 
 import io
 import json
+import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -67,6 +68,18 @@ def test_hardware_has_the_models_name_where_the_system_says_it(monkeypatch):
     monkeypatch.setitem(files.MODEL, "cuda", "true")
     assert files.hardware("cpu, 3 threads") == "Model X, 3 threads"
     assert files.hardware("cuda, 3 threads") == "cuda, 3 threads"
+
+
+def test_a_commit_says_whether_files_have_changed_since(tmp_path):
+    author = ["-c", "user.name=a", "-c", "user.email=a@b"]
+    (tmp_path / "a").touch()
+    for words in (["init", "-q"], ["add", "a"], [*author, "commit", "-qm", "first"]):
+        subprocess.run(["git", "-C", tmp_path, *words], check=True)
+    sha = subprocess.check_output(["git", "-C", tmp_path, "rev-parse", "HEAD"], text=True)
+    clean = commit(tmp_path)
+    assert len(clean) >= 7 and sha.startswith(clean)
+    (tmp_path / "a").write_text("changed")
+    assert commit(tmp_path) == f"{clean}-dirty"
 
 
 def test_commit_of_a_folder_whose_name_a_shell_would_run(tmp_path):

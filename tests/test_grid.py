@@ -125,6 +125,12 @@ def test_a_grid_is_every_task_method_and_seed_with_the_options_in_the_name(capsy
     assert (runs[last].total_steps, runs[last].warmup_steps) == (200, 40_000)
 
 
+def test_several_seeds_in_one_run():
+    args = run.Args(tasks=("door-demo",), methods=("bear",), seeds=1, dry_run=True)
+    ((name, one),) = run.grid(args, ["--num-seeds", "5"]).items()
+    assert name == "door-demo__bear__0__num-seeds-5" and one.words[-2:] == ["--num-seeds", "5"]
+
+
 def test_a_name_is_a_short_file_and_no_other_runs():
     """Long or strange options are hashed: a/b and a-b are not the same data."""
     paths = ["a-b", "a/b", "/data/" + "x" * 500, "/data/" + "x" * 501]

@@ -86,13 +86,33 @@ def test_a_row_of_each_case_with_a_time_of_each_round(monkeypatch):
     monkeypatch.setattr(speed, "cases_of", lambda group: cases)
     monkeypatch.setattr(speed, "ProcessPoolExecutor", InThisProcess)
     monkeypatch.setattr(speed, "product_rate", lambda: 2.0)
-    args = speed.Args(rounds=5, seconds=1e-9, threads=1, matmul_precision="highest")
+    args = speed.Args(rounds=5, seconds=1e-9, threads=1, matmul_precision="medium")
     bear, literal = speed.measure("passes", args, {"date": "today"})
     assert [ms is None for ms in literal["ms"]] == [False, True, True, False, True]
     assert len(bear["ms"]) == 5 and min(bear["ms"]) > 0
     assert bear["floor_ms"] == [1000 * bear["gflop"] / 2] * 5
     assert literal["gflop"] > bear["gflop"] and literal["kernels"] > bear["kernels"]
+    assert (torch.get_float32_matmul_precision(), torch.get_num_threads()) == ("medium", 1)
     assert {"group": "passes", "date": "today", "passes": 2}.items() <= bear.items()
+
+
+def test_a_time_is_the_mean_of_as_many_updates_as_fill_the_seconds(monkeypatch):
+    """Of half a second each, after one that is not timed."""
+    clock = SimpleNamespace(now=7.0, updates=0)
+
+    def launch():
+        clock.updates += 1
+        clock.now += 0.5 if clock.updates > 1 else 9
+
+    monkeypatch.setattr(speed, "launch", launch, raising=False)
+    monkeypatch.setattr(speed.time, "perf_counter", lambda: clock.now)
+    ms, _ = speed.time_updates(1.9)
+    assert (ms, clock.updates) == (500, 5)
+
+
+def test_the_rate_of_products_is_the_best_of_several(monkeypatch):
+    monkeypatch.setattr(speed.timeit, "repeat", lambda launch, **settings: [2.0, 0.5, 4.0])
+    assert speed.product_rate() == pytest.approx(2 * 2048**3 / 0.5 / 1e9)
 
 
 def test_a_table_compares_with_its_groups_first_two_rows():

@@ -26,10 +26,15 @@ def test_defaults_are_those_of_the_recorded_trainer(env_id):
 def test_noise_is_in_targets_and_in_the_actors_loss_and_in_the_choice(monkeypatch):
     """ml-uwac's, whose Var[Q] is 4 here: around Q, which is 0, noise has a std of 0.2, and the
     expected minimum of two normal numbers is -std / sqrt(pi)."""
-    constant = lambda critic, obs, action, p: torch.full((2, *action.shape[:-1]), 4.0)
+    rates = set()
+
+    def constant(critic, obs, action, rate):
+        rates.add(rate)
+        return torch.full((2, *action.shape[:-1]), 4.0)
+
     monkeypatch.setattr(uwac, "analytic_dropout_variance", constant)
     settings = {"batch_size": 5_000, "num_candidates": 1, "lmbda": 1.0, "passes": 100}
-    settings |= {"variance": "analytic", "spectral_norm": False, "critic_lr": 0.0}
+    settings |= {"variance": "analytic", "spectral_norm": False, "critic_lr": 0.0, "dropout": 0.3}
     noisy = uwac_code.Agent(uwac_code.Args(**settings), 3, 2)
     zeroed(noisy.critic.layers[2], noisy.target_critic.layers[2])
     assert noisy.optimizers["critic"].param_groups[0]["params"] == [*noisy.critic.parameters()]
@@ -43,6 +48,7 @@ def test_noise_is_in_targets_and_in_the_actors_loss_and_in_the_choice(monkeypatc
     assert metrics["policy_q"].item() == pytest.approx(smaller, abs=0.01)
     assert metrics["target_q"].item() == pytest.approx(mean, abs=0.01)
     assert metrics["critic_loss"].item() == pytest.approx(2 * weight * (mean**2 + spread), rel=0.02)
+    assert rates == {0.3}
     torch.manual_seed(1)
     chosen = noisy.act(np.zeros((1, 200, 3)), 10)
     torch.manual_seed(1)
