@@ -24,6 +24,17 @@ def test_shipped_policies(name, monkeypatch):
     assert ("DAPG" in player.about) == (player.env_id in HANDS)
 
 
+def test_a_random_policy_is_its_seeds():
+    obs = np.ones((2, 11))
+    actions = []
+    for seed in (1, 1, 2):
+        player = load_player("hopper-random", seed)
+        torch.manual_seed(0)
+        actions.append(player.act(obs))
+    assert player.env_id == "hopper" and (abs(actions[0]) < 1).all()
+    assert (actions[0] == actions[1]).all() and (actions[0] != actions[2]).all()
+
+
 def test_an_expert_of_the_dapg_release_by_hand():
     expert = np.load(POLICIES / "door-expert.npz")
     observations = np.random.default_rng(0).normal(size=(6, 39))

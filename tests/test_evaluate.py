@@ -9,7 +9,8 @@ from unittest.mock import Mock
 import mujoco
 import numpy as np
 import pytest
-from conftest import Point, command_line, short
+import torch
+from conftest import Point, command_line, short, zeroed
 
 import d4rl
 import uwac
@@ -44,6 +45,24 @@ def test_the_last_evaluation_again(points, algorithm, monkeypatch, capsys):
     assert capsys.readouterr().out.splitlines()[0] == f"{where}: {numbers}"
     assert command_line(evaluate, f"{words} 4", monkeypatch) == 0
     assert (np.array(records()["best", 3]["returns"]) != again["best", 3]).all()
+
+
+def test_each_policy_plays_its_own_actions(points, monkeypatch):
+    """The mean is 0.5 before the tanh, one sample has a std of e^2; the VAE's is 50."""
+    agent, saved = uwac.Agent(short(uwac), 3, 2), {"history": [{"step": 6}]}
+    zeroed(agent.actor, agent.vae.decoder)
+    with torch.no_grad():
+        agent.actor.layers[2].bias[:] = torch.tensor([0.5, 0.5, 2, 2])
+        agent.vae.decoder.layers[2].bias.fill_(50)
+    Path("run").mkdir()
+    monkeypatch.setattr(evaluate, "load", lambda run: (uwac, agent, saved))
+    means = {}
+    for policy in ("mean", "sample", "vae"):
+        Point.played.clear()
+        evaluate.main(evaluate.Args(runs=(Path("run"),), policies=(policy,), episodes=20))
+        means[policy] = np.abs(Point.played).mean()  # actions go to 2
+    assert means["mean"] == pytest.approx(2 * np.tanh(0.5)) and means["vae"] == 2
+    assert 1.6 < means["sample"] < 1.99
 
 
 def test_a_score_is_said_where_there_is_one(tmp_path, monkeypatch, capsys):

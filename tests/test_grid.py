@@ -212,6 +212,21 @@ def test_after_each_leg_the_policies_are_played_once(stub):
     assert found == [(step, policy) for step in (4, 8, 10) for policy in run.POLICIES]
 
 
+def test_policies_of_which_some_are_missing_are_played_again(stub):
+    stub.legs = 10
+    ((name, one),) = run.grid(stub, []).items()
+    run.train(name, one, stub)
+    file = stub.folder / "work" / name / "evaluation.json"
+    file.write_text(json.dumps(json.loads(file.read_text())[1:]))
+    run.train(name, one, stub)
+    assert log_of(stub, name).count("played 10") == 2
+
+
+def test_an_option_is_a_methods_own_with_no_before_it_too():
+    assert run.has("bear", "--cuda-graph") and run.has("bear", "--no-cuda_graph")
+    assert run.has("uwac", "--beta") and not run.has("bear", "--beta")
+
+
 def test_two_grids_do_not_write_one_run(stub, monkeypatch):
     """The second waits, and finds it finished. It has the threads and the GPU that it is given."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")

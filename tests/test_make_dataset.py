@@ -140,8 +140,10 @@ def test_minari(tmp_path, monkeypatch, refused):
 
 def test_cloned_set(tmp_path):
     demos = d4rl.HERE / d4rl.DEMO
-    args = Args(env="door", folder=tmp_path, demos=demos, steps=10_400, clone_steps=2)
+    args = Args(env="door", folder=tmp_path, demos=demos, steps=10_400, clone_steps=2, seed=3)
     arrays, _ = read(make_dataset.main(args))
+    first, _ = d4rl.make("door").reset(seed=3)
+    np.testing.assert_array_equal(arrays["observations"][0], np.float32(first))
     for name, array in read(demos)[0].items():
         expected = np.concatenate([array, array[:199]])  # the last step ends an episode
         np.testing.assert_array_equal(arrays[name][5_200:-1], expected)

@@ -1,5 +1,6 @@
 """benchmark/measure/speed.py: what is counted and compared."""
 
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import Mock
@@ -65,6 +66,7 @@ def test_a_version_is_what_its_name_says(version, candidates):
         found = agent.args.variance, agent.args.passes, agent.args.dropout
         assert found == (variance, 7, 0.2)
     assert getattr(agent.target_critic, "num_candidates", None) == candidates
+    assert (data[-1] == 0).all() and data[0].min() < -0.9 < 0.9 < data[0].max()
     assert getattr(agent.critic, "num_candidates", None) == (candidates and 1)
 
 
@@ -113,6 +115,29 @@ def test_a_time_is_the_mean_of_as_many_updates_as_fill_the_seconds(monkeypatch):
 def test_the_rate_of_products_is_the_best_of_several(monkeypatch):
     monkeypatch.setattr(speed.timeit, "repeat", lambda launch, **settings: [2.0, 0.5, 4.0])
     assert speed.product_rate() == pytest.approx(2 * 2048**3 / 0.5 / 1e9)
+
+
+def test_a_later_call_adds_rows_and_draws_all_of_its_tasks(tmp_path, monkeypatch, capsys):
+    """The table is of the new ones alone."""
+    times = iter([1.0, 2.0, 3.0, 4.0])
+
+    def measure(group, args, about):
+        ms = next(times)
+        of_all = {"group": group, **speed.SIZES, **about, "peak_mb": 1, "kernels": 2}
+        return [of_all | {"version": name, "ms": [ms], "floor_ms": [ms]} for name in "ab"]
+
+    drawn = []
+    monkeypatch.setattr(speed, "measure", measure)
+    monkeypatch.setattr(speed, "plot", lambda rows, path: drawn.append((len(rows), path.name)))
+    for groups in (("door-human", "passes"), ("door-human", "hopper-medium")):
+        speed.main(speed.Args(groups=groups, folder=tmp_path, threads=1))
+    rows = json.loads((tmp_path / "speed.json").read_text())
+    found = [(row["group"], row["version"], row["ms"]) for row in rows[::2]]
+    groups = "door-human", "passes", "door-human", "hopper-medium"
+    assert found == [(group, "a", [ms]) for ms, group in enumerate(groups, 1)]
+    assert sorted(drawn[1:]) == [(2, "speed-hopper-medium.png"), (4, "speed-door-human.png")]
+    said = capsys.readouterr().out.splitlines()
+    assert len([line for line in said if line.startswith("| a |")]) == 4
 
 
 def test_a_table_compares_with_its_groups_first_two_rows():

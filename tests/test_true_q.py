@@ -88,6 +88,16 @@ def test_a_run_has_its_own_gamma_and_a_file(points, monkeypatch, capsys):
         true_q.of_policy("run", agent)
 
 
+def test_the_same_run_has_the_same_returns(points):
+    uwac.main(short(uwac, gamma=0.5))
+    found = []
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        true_q.main(policy=("run",))
+        found.append(Path("run/true-q-6.json").read_text())
+    assert found[0] == found[1]
+
+
 def test_errors_are_over_episodes_and_the_rest_over_steps():
     episodes = [{"q": np.array([1.0, 3]), "bound": np.full(2, 9.0)}]
     episodes.append({"q": np.array([5.0, 5, 5, 9]), "bound": np.full(4, 9.0)})

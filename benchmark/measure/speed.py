@@ -33,13 +33,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import bear
 import uwac
 from benchmark.lib.figures import new_figure, save
-from benchmark.lib.files import errors_in_one_line, hardware, read_json, write_json
+from benchmark.lib.files import add_rows, errors_in_one_line, hardware, rows_of, try_to_write
 
 TASKS = {"door-human": (39, 28), "hopper-medium": (11, 3)}  # D, A
 VERSIONS = ("BEAR", "UWAC analytic", "UWAC mc", "UWAC mc, plain passes")
 SIZES = {"env_id": "door-human", "num_seeds": 1, "batch_size": 256, "passes": 100}
 GROWTH = {"num_seeds": (1, 5, 20), "batch_size": (256, 1024, 4096), "passes": (10, 100, 1000)}
 GROUPS = (*TASKS, *GROWTH)
+KEY = ("group", "version", "ms")  # no two rows have the same times
 NO_KERNEL = {"_unsafe_view", "empty", "empty_like", "new_empty", "scalar_tensor"}  # operations
 
 
@@ -282,17 +283,16 @@ def main(args: Args) -> None:
     about["date"] = str(date.today())
     path = args.folder.expanduser() / "speed.json"
     path.parent.mkdir(parents=True, exist_ok=True)
-    kept = read_json(path) if path.exists() else []
-    if not isinstance(kept, list) or not all("version" in row for row in kept):
-        raise ValueError(f"{path}: not of speed.py, move it away")
-    write_json(path, kept)  # fails now, and not after hours
+    kept = rows_of(path, KEY)
+    try_to_write(path.parent)
     rows = []
     for group in args.groups:
-        rows += measure(group, args, about)
-        write_json(path, kept + rows)
+        new = measure(group, args, about)
+        kept = add_rows(path, new, KEY)
+        rows += new
     print(about["hardware"], table(rows), sep="\n\n")
     for task in set(args.groups) & set(TASKS):
-        of_task = [row for row in kept + rows if row["group"] == task]
+        of_task = [row for row in kept if row["group"] == task]
         plot(of_task, path.parent / f"speed-{task}.png")
 
 
