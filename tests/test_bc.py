@@ -46,10 +46,14 @@ def test_a_clone_of_the_data(data, monkeypatch):
     assert json.loads(Path("runs/bc/door-demo.json").read_text()) == result
 
 
-@pytest.mark.parametrize("timeouts", [True, False])
-def test_flags_are_taken_as_in_training(timeouts, data, monkeypatch):
-    """As numbers, and where timeouts are missing time ends an episode after 200 steps, or after a
-    terminal step."""
+@pytest.mark.parametrize("timeouts, original, steps", [
+    (True, False, 50 + 24 * 200), (False, False, 50 + 24 * 200), (False, True, 50 + 199 + 23 * 200)
+])  # fmt: skip
+def test_flags_are_taken_as_in_training(timeouts, original, steps, data, monkeypatch):
+    """As numbers. Where timeouts are missing time ends an episode after 200 steps, of a file of
+    D4RL's own one step earlier after a terminal one. The last steps are no whole episode."""
+    about = {"path": "a", "sha256": "b", "d4rl": original}
+    monkeypatch.setattr(d4rl, "describe", lambda path: about)
     monkeypatch.setattr(uwac, "evaluate", lambda *_: np.zeros((1, 1)))
     data["rewards"] = np.ones(5_000)
     data["terminals"] = np.float32(np.arange(5_000) == 49)[:, None]
@@ -58,5 +62,4 @@ def test_flags_are_taken_as_in_training(timeouts, data, monkeypatch):
         del data["timeouts"]
     bc.main(bc.Args("door-demo", num_seeds=1, total_steps=1, eval_episodes=1))
     result = json.loads(Path("runs/bc/door-demo.json").read_text())
-    mean = (50 + 24 * 200) / 25  # the last 150 steps are no whole episode
-    assert result["data_score"] == pytest.approx(d4rl.normalized_score("door-demo", mean))
+    assert result["data_score"] == pytest.approx(d4rl.normalized_score("door-demo", steps / 25))

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -160,6 +161,30 @@ def test_distance_to_the_nearest_row_but_the_own(monkeypatch):
     points = torch.stack([data[3], torch.tensor([2.9, 0.0, 7.0])])
     wanted = [9 / units[0], 0.1 / units[0]]
     torch.testing.assert_close(diagnose.nearest(points, rows, data), torch.stack(wanted))
+
+
+def test_shuffled_actions_are_those_of_other_states(monkeypatch):
+    """Var[Q] is the distance of an action from its state's in the data."""
+    agent = uwac.Agent(short(uwac), 3, 2)
+    distance = lambda critic, obs, action: (action - obs[..., :2]).abs().sum(-1)
+    monkeypatch.setattr(agent, "uncertainty", distance)
+    obs = torch.rand(60, 3) * 2 - 1
+    found, shown = diagnose.detection(agent, [obs, obs[:, :2]], torch.arange(60))
+    assert found["auroc_uniform"] == 1 and found["auroc_shuffled"].item() > 0.97
+    assert shown["auroc_uniform"][0].max() == 0
+
+
+def test_q_share_is_of_as_many_states_as_the_rest():
+    agent = uwac.Agent(short(uwac, warmup_steps=5), 3, 2)
+    updates = []
+
+    def update(trial, data, step):
+        updates.append((step, trial.args.batch_size))
+        return uwac.update(trial, data, step)
+
+    data = [torch.randn(50, *shape) for shape in ((3,), (2,), (), (3,), ())]
+    diagnose.q_share(SimpleNamespace(update=update), agent, data)
+    assert updates == [(0, 1_000), (6, 1_000)] and agent.args.batch_size == 8
 
 
 def test_variances_of_several_actions_have_the_same_masks(monkeypatch):

@@ -32,6 +32,7 @@ def test_weights_of_uwac_changed():
     for weight in both:
         assert_close(weight, own.mean(1, keepdim=True) * ones)
     *both, own, _ = weights_of("shuffled")
+    assert not torch.equal(*both)  # of the same weights, each time anew
     for weight in both:
         assert not torch.equal(weight, own)
         assert_close(weight.sort(1).values, own.sort(1).values)
