@@ -390,7 +390,8 @@ def load_checkpoint(run: str | Path, agent_type: type[Agent] = Agent) -> tuple[A
 
 def checksums(agent_type: type[Agent], update) -> dict[str, str]:
     """SHA-256 of the files that define the agent and the update, by their names."""
-    modules = [sys.modules[name] for name in (__name__, agent_type.__module__, update.__module__)]
+    classes = [cls for cls in agent_type.__mro__ if issubclass(cls, Agent)]
+    modules = [sys.modules[owner.__module__] for owner in (*classes, update)]
     files = [Path(module.__file__) for module in modules if hasattr(module, "__file__")]
     return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
 
@@ -404,7 +405,7 @@ def resume(args: Args, result: dict, agent_type: type[Agent]) -> Agent:
     for name in before.keys() - RESUMABLE:
         if before[name] != now[name]:
             raise ValueError(f"--resume: {name} was {before[name]} and cannot change")
-    scripts = saved.get("scripts") or result["scripts"]  # one entry for each that trained the run
+    scripts = saved.get("scripts") or result["scripts"]  # earlier versions of this file kept none
     if scripts[-1] != result["scripts"][0]:
         print("warning: the script has changed; result.json has the SHA-256 of all that trained")
         scripts.append(result["scripts"][0])
@@ -484,7 +485,8 @@ def train(run: Path, agent: Agent, envs: list, result: dict, train_step) -> dict
     lock = FileLock(run / "in-use.lock", timeout=0)
     # What an interrupted run logged after its checkpoint is dropped (purge_step).
     with lock, SummaryWriter(run, purge_step=first) as writer:
-        save(run, agent, result)  # so it can be resumed at once
+        save(run, agent, result)  # to resume from; it also mends what a crash left half written
+        # A daemon may have no error output to draw a bar on.
         for step in trange(first, args.total_steps + 1, mininterval=10, disable=not sys.stderr):
             metrics = train_step(step)
             evaluating = step % args.eval_every == 0 or step == args.total_steps

@@ -291,8 +291,8 @@ def mc_dropout_variance(
 
 def cpu_passes(scaled_h1: Tensor, second: StackedLinear, dropped: Tensor, w3: Tensor) -> Tensor:
     """The same passes in a fifth of the time: scaled_h1 (2, S, B, H), dropped (T, 2, S, H) -> Q
-    (T, 2, S, B). The second layer's sums over all units are made once. Each pass subtracts what
-    the units add that it drops, which are few at the usual rate, and the same in all states."""
+    (T, 2, S, B). The second layer's sums over all units are made once. Each pass then subtracts the
+    part of its dropped units, which are few at the usual rate, and the same in all states."""
     precision = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("highest")  # the faster library for small products
     w2 = second.weight
@@ -549,7 +549,8 @@ def load_checkpoint(run: str | Path, agent_type: type[Agent] = Agent) -> tuple[A
 
 def checksums(agent_type: type[Agent], update) -> dict[str, str]:
     """SHA-256 of the files that define the agent and the update, by their names."""
-    modules = [sys.modules[name] for name in (__name__, agent_type.__module__, update.__module__)]
+    classes = [cls for cls in agent_type.__mro__ if issubclass(cls, Agent)]
+    modules = [sys.modules[owner.__module__] for owner in (*classes, update)]
     files = [Path(module.__file__) for module in modules if hasattr(module, "__file__")]
     return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
 
@@ -563,7 +564,7 @@ def resume(args: Args, result: dict, agent_type: type[Agent]) -> Agent:
     for name in before.keys() - RESUMABLE:
         if before[name] != now[name]:
             raise ValueError(f"--resume: {name} was {before[name]} and cannot change")
-    scripts = saved.get("scripts") or result["scripts"]  # one entry for each that trained the run
+    scripts = saved.get("scripts") or result["scripts"]  # earlier versions of this file kept none
     if scripts[-1] != result["scripts"][0]:
         print("warning: the script has changed; result.json has the SHA-256 of all that trained")
         scripts.append(result["scripts"][0])
@@ -645,7 +646,8 @@ def train(run: Path, agent: Agent, envs: list, result: dict, train_step) -> dict
     lock = FileLock(run / "in-use.lock", timeout=0)
     # What an interrupted run logged after its checkpoint is dropped (purge_step).
     with lock, SummaryWriter(run, purge_step=first) as writer:
-        save(run, agent, result)  # so it can be resumed at once
+        save(run, agent, result)  # to resume from; it also mends what a crash left half written
+        # A daemon may have no error output to draw a bar on.
         for step in trange(first, args.total_steps + 1, mininterval=10, disable=not sys.stderr):
             metrics = train_step(step)
             evaluating = step % args.eval_every == 0 or step == args.total_steps

@@ -75,6 +75,14 @@ def test_what_a_programmer_broke_is_a_traceback(script, monkeypatch):
         script.command_line(update=broken)
 
 
+def test_files_of_all_that_an_agent_inherits_count(tmp_path, monkeypatch):
+    Path("middle.py").write_text("import uwac\nclass Agent(uwac.Agent):\n    pass\n")
+    Path("last.py").write_text("import middle\nclass Agent(middle.Agent):\n    pass\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    agent_type = importlib.import_module("last").Agent
+    assert set(uwac.checksums(agent_type, uwac.update)) == {"last.py", "middle.py", "uwac.py"}
+
+
 @pytest.mark.parametrize("changed", ["agent", "update"])
 def test_another_script_is_said_and_recorded(changed, tmp_path, monkeypatch, capsys):
     """Of the agent's or of the update's file, edited between two parts of a run."""

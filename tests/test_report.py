@@ -6,17 +6,20 @@ import math
 import os
 import subprocess
 import sys
+from pathlib import Path
 from unittest.mock import ANY
 
 import h5py
 import numpy as np
 import pandas as pd
 import pytest
-from conftest import ROOT
+from conftest import ROOT, command_line, short
 
+import uwac
 from benchmark import report
 from benchmark.lib import curves, files, methods, published, runs, tables
 from benchmark.lib.methods import SCRIPTS, script_of
+from benchmark.measure import evaluate
 
 
 def result(method="bear", seed=0, scores=(10.0, 20.0), warmup=100, env_id="door-human", **args):
@@ -501,3 +504,20 @@ def test_report_py_where_a_terminal_has_neither_utf_8_nor_windows(tmp_path):
         b"BEAR" in done.stdout
         and (tmp_path / "r" / "01-door-human-target_q-score-score_sample.png").exists()
     )
+
+
+def test_a_report_of_a_run(points, monkeypatch):
+    result = uwac.main(short(uwac))
+    assert command_line(evaluate, "run --episodes 2 --policies vae", monkeypatch) == 0
+    assert command_line(report, "run --metrics target_q weight --latex", monkeypatch) == 0
+    with open("runs/report/runs.csv") as file:
+        (row,) = csv.DictReader(file)
+    assert row["method"].startswith("UWAC, passes 2, batch size 8, ")
+    assert float(row["Q target"]) == result["history"][-1]["target_q"][0]
+    found = sorted(file.name for file in Path("runs/report").iterdir())
+    pictures = "01-Point-v0-policies", "01-Point-v0-target_q-weight"
+    files = [f"{name}.{end}" for name in pictures for end in ("pdf", "png")]
+    files += ["policies.csv", "policies.tex", "report.md", "runs.csv", "runs.tex"]
+    assert found == [*files, "written_by_report.json"]
+    text = Path("runs/report/runs.tex").read_text()
+    assert text.startswith("\\begin{tabular}") and row["method"] in text

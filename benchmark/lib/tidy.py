@@ -48,7 +48,7 @@ def load(folder: Path = FOLDER) -> SimpleNamespace:
     for name, diagnosed in DIAGNOSED.items():
         agents[name] = agents[diagnosed].fillna(agents[name])
     agents = agents.merge(played, "outer", key).merge(q, "outer", key)
-    t.agents = agents.merge(t.runs, "left", "run", suffixes=("", "_of_run"))
+    t.agents = agents.merge(t.runs, "left", "run", suffixes=("", "_of_run")).copy()
     t.history = t.history.merge(t.runs, on="run", suffixes=("", "_of_run"))
     for table in (t.runs, t.history, t.agents):  # bear.py has no such argument
         table["spectral_norm"] = table["spectral_norm"].eq(True)
