@@ -31,11 +31,12 @@ import h5py
 import numpy as np
 import torch
 import tyro
-from pydantic import NonNegativeInt, PositiveInt
+from pydantic import PositiveInt
 from pydantic.dataclasses import dataclass
 
 import d4rl
 from benchmark.lib.actors import load_player, sample
+from benchmark.lib.arguments import Seed
 from benchmark.lib.demonstrations import behavior_cloning, read_steps, replay
 from benchmark.lib.episodes import join, returns_of, roll_out, to_arrays
 from benchmark.lib.files import errors_in_one_line, try_to_write, write
@@ -52,7 +53,7 @@ class Args:
     folder: Path = Path(os.environ.get("D4RL_DATASET_DIR") or "~/.d4rl/datasets")  # sets, trainings
     out: Path | None = None  # file of a set, instead of one with its own name in --folder
     force: bool = False  # replace a set of the same name
-    seed: NonNegativeInt = 0  # of networks, actions and episodes
+    seed: Seed = 0  # of networks, actions and episodes
     train_steps: PositiveInt = 1_000_000  # SAC: environment steps, an update each
     learning_starts: PositiveInt = 5_000  # SAC: steps before the first update (CleanRL)
     eval_every: PositiveInt = 5_000  # SAC: steps between evaluations, each with a checkpoint

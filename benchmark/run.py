@@ -80,6 +80,8 @@ class Args:
 class Run(NamedTuple):
     method: str
     words: list[str]  # the module with its arguments but --run-dir
+    task: str
+    dataset_path: Path | None
     total_steps: int  # updates
     warmup_steps: int
     spectral_norm: bool
@@ -120,7 +122,8 @@ def run_of(method: str, words: list[str]) -> Run:
     """Ends as the script would where arguments are wrong."""
     args = tyro.cli(script_of(words[0]).Args, args=words[1:]).resolved()
     spectral_norm = getattr(args, "spectral_norm", False)
-    return Run(method, words, args.total_steps, args.warmup_steps, spectral_norm)
+    data = args.env_id, args.dataset_path
+    return Run(method, words, *data, args.total_steps, args.warmup_steps, spectral_norm)
 
 
 def name_of(task: str, method: str, seed: int, options: list[list[str]]) -> str:
@@ -344,15 +347,24 @@ def scripts_now(run: Run) -> dict[str, str]:
     return {Path(module.__file__).name: checksum(Path(module.__file__)) for module in modules}
 
 
+@functools.cache
+def checksum_of_data(task: str, dataset_path: Path | None) -> str | None:
+    """That of the file that would be trained on, where there is one."""
+    with contextlib.suppress(OSError, ValueError):
+        return checksum(dataset_path or d4rl.download(task))
+
+
 def is_finished(name: str, run: Run, args: Args) -> bool:
-    """Whether its file is there; says so where that was trained by another script."""
+    """Whether its file is there; says so where that is of another script, or of other data."""
     file = args.folder / f"{name}.json"
     if not file.exists():
         return False
-    now = scripts_now(run)
-    for script, sha256 in scripts_of(read_json(file)).items():
-        if sha256 != now.get(script, sha256):
-            print(f"{name}: finished by another {script}; without {file} it would run again")
+    finished = read_json(file)
+    before = scripts_of(finished) | {"data": finished["data"].get("sha256")}
+    now = scripts_now(run) | {"data": checksum_of_data(run.task, run.dataset_path)}
+    for what, sha256 in before.items():
+        if None not in (sha256, now.get(what)) and sha256 != now[what]:
+            print(f"{name}: finished with another {what}; without {file} it would run again")
     return True
 
 

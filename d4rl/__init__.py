@@ -44,6 +44,10 @@ class Arrays(dict):
     """The arrays of a file by their names there, with what was known of it when they were read."""
 
 
+class UnitTransitions(dict):
+    """`qlearning_dataset`'s for `make`'s environments: their actions are scaled already."""
+
+
 with open(HERE / "datasets.csv") as table:
     DATASETS = {row["task"]: (row["file"], row["sha256"]) for row in csv.DictReader(table)}
 
@@ -131,6 +135,12 @@ def make(env_id: str, **settings) -> UnitActions:
         raise ValueError(f"{env_id}: needs finite bounds of each action, not {env.action_space}")
     if env.spec.max_episode_steps is None:
         raise ValueError(f"{env_id}: needs a step limit: register it with max_episode_steps")
+    try:
+        first, _ = env.reset(seed=0)  # what fails here would after hours of training
+    except Exception as error:
+        raise ValueError(f"{env_id}: reset(seed=0) fails: {error!r}") from error
+    if np.shape(first) != env.observation_space.shape:
+        raise ValueError(f"{env_id}: reset gives {np.shape(first)} of {env.observation_space}")
     return UnitActions(env)
 
 
@@ -267,6 +277,8 @@ def read(path: str | Path) -> Arrays:
             names = [name for name in (*ARRAYS, *MINARI) if name in file]
             arrays = Arrays({name: file[name][()] for name in names})
             environment = file["metadata"].attrs.get("environment") if "metadata" in file else None
+            if isinstance(environment, bytes):
+                environment = environment.decode()
     except Exception as error:  # damage shows in many ways
         problem = f"cannot be read as HDF5 in D4RL's format ({error})"
         if "unable to lock" in str(error):
@@ -285,7 +297,8 @@ def qlearning_dataset(
 ) -> dict[str, np.ndarray]:
     """Transitions of the task's file, of another file, of what `get_dataset` returned, or of arrays
     of n steps in any mapping: observations (n, D), actions (n, A) in the environment's own units,
-    rewards (n,), terminals (n,) and, if there are any, timeouts (n,) and next_observations (n, D).
+    rewards (n,), terminals (n,) and, if there are any, timeouts (n,) and next_observations (n, D);
+    or its own transitions, whose actions keep their scale.
     Returns observations, actions (for `make`'s environment scaled and clipped to [-1, 1]), rewards,
     next_observations and terminals, in this order, float32. Raises as `download` and `read`, and
     ValueError for arrays that cannot be steps of the environment. Warns of a file that names
@@ -322,11 +335,16 @@ def qlearning_dataset(
         data["next_observations"] = np.roll(data["observations"], -1, axis=0)
         timeout[-1:] = True
         kept = ~timeout if original else ~timeout | done
+        marked = original or "timeouts" not in data or data["timeouts"].any()
+        longest = np.diff(np.flatnonzero(done | timeout), prepend=-1).max(initial=0)
+        if not marked and longest > (env.spec.max_episode_steps or np.inf):
+            warnings.warn(f"{where}: {longest} steps without a timeout, more than {env_id} has")
     if not kept.any():
         raise ValueError(f"{where}: no transition among {len(done)} steps")
     data["terminals"] = done.astype(np.float32)
     names = ("observations", "actions", "rewards", "next_observations", "terminals")
-    return {name: data[name][kept] for name in names}
+    kind = UnitTransitions if scale_of(env) else dict
+    return kind({name: data[name][kept] for name in names})
 
 
 def timeouts_by_limit(done: np.ndarray, step_limit: int, original: bool) -> np.ndarray:
@@ -374,6 +392,10 @@ def checked(dataset: Mapping, env: gym.Env, where: str) -> dict:
         if not np.isin(data[name], (0, 1)).all():
             raise ValueError(f"{where}: {name} must be 0 or 1 in each step")
     scale = scale_of(env)
+    if isinstance(dataset, UnitTransitions):
+        if not scale:
+            raise ValueError(f"{where}: scaled for an environment of d4rl.make, and {env} is not")
+        scale = None
     own = scale.own if scale else env.action_space
     low, high = own.low.astype(float), own.high.astype(float)
     excess = np.maximum(low - data["actions"], data["actions"] - high)
@@ -408,6 +430,8 @@ def play(act, envs: list[UnitActions], seed: int) -> np.ndarray:
         actions = act(obs)
         for i in list(running):
             obs[i], reward, terminal, truncated, _ = envs[i].step(actions[i])
+            if not np.isfinite(obs[i]).all():
+                raise FloatingPointError(f"{envs[i]}: an observation is not finite: {obs[i]}")
             returns[i] += np.asarray(reward).item()  # a number, or an array of one
             if terminal or truncated:
                 running.remove(i)

@@ -20,10 +20,7 @@ class Wrapper(gymnasium.Wrapper):
     def __getattr__(self, name):
         if name == "env" or name.startswith("__"):  # while a copy is made
             raise AttributeError(name)
-        return getattr(self.env, name)
-
-    def seed(self, seed=None):
-        return self.env.seed(seed)
+        return self.env.get_wrapper_attr(name)
 
     def reset(self, **options):
         return self.env.reset(**options)
@@ -68,11 +65,6 @@ wrappers = SimpleNamespace(
 
 class OldEnv(Wrapper):
     """A Gymnasium environment, as gym's."""
-
-    def __getattr__(self, name):
-        if name == "env" or name.startswith("__"):
-            raise AttributeError(name)
-        return self.env.get_wrapper_attr(name)
 
     @property
     def unwrapped(self):

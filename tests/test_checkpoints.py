@@ -165,6 +165,14 @@ def test_what_may_change():
     assert (result["args"]["total_steps"], result["args"]["dataset_path"]) == (7, moved)
 
 
+def test_a_folder_at_home(points, monkeypatch):
+    """As in --run-dir=~/run, which a shell leaves to the program."""
+    monkeypatch.setenv("HOME", str(Path("home").absolute()))
+    uwac.main(short(uwac, run_dir="~/run", total_steps=3))
+    assert sorted(path.name for path in Path().iterdir()) == ["home", "points.hdf5"]
+    assert Path("home/run/result.json").exists()
+
+
 def test_what_may_not_change(points, refused):
     uwac.main(short(uwac, total_steps=3, seed=3, variance="analytic"))
     before = {path: path.read_bytes() for path in RUN.iterdir()}
@@ -172,6 +180,7 @@ def test_what_may_not_change(points, refused):
     wrong = {"--gamma 0.9": "gamma was 0.99 and cannot change", "--seed 0": "seed was 3 and "}
     wrong |= {"--variance mc": "variance was ", "--mmd-kernel laplacian": "mmd_kernel was gaussian"}
     wrong |= {"--dataset-path other.hdf5": "data was ", "--env-id door-demo": "env_id was Point-v0"}
+    wrong |= {"--total-steps 2": "--total-steps 2: it has 3 updates"}
     wrong |= {"--run-dir other": "--run-dir other: a resumed run stays in run"}
     for option, problem in wrong.items():
         assert problem in refused(f"--resume run --total-steps 6 {option}")

@@ -234,6 +234,29 @@ def test_environments_that_cannot_be_used(monkeypatch):
             d4rl.make("Point-v0")
 
 
+RESETS = {  # the environment's, and what is said
+    "without seed": (lambda self: None, r"reset\(seed=0\) fails: TypeError"),
+    "of gym 0.21": (lambda self, seed, options=None: np.zeros(3), r"reset\(seed=0\) fails: Val"),
+    "another shape": (lambda self, seed, options=None: (np.zeros(4), {}), r"reset gives \(4,\)"),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*WARN")  # Gymnasium says it, too
+@pytest.mark.parametrize("kind", RESETS)
+def test_a_reset_that_would_fail_after_hours(kind, monkeypatch):
+    reset, problem = RESETS[kind]
+    monkeypatch.setattr(Point, "reset", reset)
+    with pytest.raises(ValueError, match=f"^Point-v0: {problem}"):
+        d4rl.make("Point-v0")
+
+
+@pytest.mark.filterwarnings("ignore:.*WARN")
+def test_an_observation_that_is_not_finite(monkeypatch):
+    monkeypatch.setattr(Point, "step", lambda self, _: (np.full(3, np.nan), 0, False, False, {}))
+    with pytest.raises(FloatingPointError, match="Point.*: an observation is not finite"):
+        d4rl.play(lambda obs: np.zeros((1, 2)), [d4rl.make("Point-v0")], seed=0)
+
+
 class HalfActions(old_gym.ActionWrapper):
     def action(self, action):
         return action / 2

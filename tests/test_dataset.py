@@ -108,6 +108,21 @@ def test_changed_arrays_are_no_longer_d4rls(change, tmp_path, monkeypatch):
         transitions(arrays)
 
 
+def test_transitions_are_taken_as_they_are(monkeypatch):
+    """With their scale, which is that of `make`'s environments or the environment's own."""
+    space = gym.spaces.Box(np.float32([-2, -1]), np.float32([2, 3]))
+    monkeypatch.setattr(Point, "action_space", space)
+    env = d4rl.make("Point-v0")
+    data = steps(9, terminals=[4])
+    scaled = d4rl.qlearning_dataset(env, data)
+    np.testing.assert_allclose(scaled["actions"][3], [0.0015, -0.5015])
+    np.testing.assert_equal(d4rl.qlearning_dataset(env, scaled), scaled)
+    own = d4rl.qlearning_dataset(gym.make("Point-v0"), data)
+    np.testing.assert_equal(d4rl.qlearning_dataset(env, own), scaled)
+    with pytest.raises(ValueError, match="^dataset: scaled for an environment of d4rl.make, and <"):
+        d4rl.qlearning_dataset(gym.make("Point-v0"), scaled)
+
+
 @pytest.mark.parametrize("with_timeouts", [True, False])
 def test_no_transition_crosses_episodes(with_timeouts):
     """Of one's own data, as lists or columns, an episode's last step is dropped unless terminal."""
@@ -276,6 +291,7 @@ MADE_IN = [  # environment in a file's metadata, that of its use, whether the tw
     ("mine:Point-v1", "Point-v0", False),
     ([7, 8], "Point-v0", False),  # no words
     (None, "Point-v0", False),
+    (np.bytes_("Pointed-v0"), "Point-v0", True),
     ("halfcheetah", "walker2d-medium-v2", True),
     ("Walker2d-v4", "halfcheetah-v0", True),
     ("AdroitHandDoorSparse-v1", "door-v0", True),
@@ -294,8 +310,21 @@ def test_a_file_that_names_another_environment(made_in, env_id, told, tmp_path, 
     if not told:
         d4rl.qlearning_dataset(env, path)
         as_d4rls(path, monkeypatch, made_in := "ant-medium-v0")  # D4RL's own do not name it
-    with pytest.warns(UserWarning, match=f"^{path}: made in {made_in}, and used for {env_id}$"):
+    name = made_in.decode() if isinstance(made_in, bytes) else made_in
+    with pytest.warns(UserWarning, match=f"^{path}: made in {name}, and used for {env_id}$"):
         d4rl.qlearning_dataset(env, path)
+
+
+def test_time_that_never_ran_out_is_said(tmp_path, monkeypatch):
+    """Two episodes are joined there, but in a file of D4RL's own, which is as it is."""
+    transitions(steps(5, timeouts=[]))  # as long as an episode
+    transitions(steps(9, terminals=[4], timeouts=[]))
+    transitions(steps(9, timeouts=[6]))  # longer, as D4RL's demonstrations are
+    whole = steps(6, timeouts=[])
+    transitions(whole | {"next_observations": whole["observations"]})
+    transitions(as_d4rls(write_hdf5(tmp_path / "a.hdf5", whole), monkeypatch))
+    with pytest.warns(UserWarning, match="^dataset: 6 steps without a timeout, more than Point-v0"):
+        transitions(whole)
 
 
 @pytest.mark.parametrize("name", [d4rl.DEMO, "door-human-rebuilt.hdf5"])
@@ -345,11 +374,11 @@ def test_actions_have_their_spaces_units_and_type(kind, monkeypatch):
     env = d4rl.make("Point-v0")
     assert env.action_space == gym.spaces.Box(-1, 1, (2,))
     env.reset()
-    data = steps(201) | {"actions": actions, "timeouts": np.zeros(201)}
+    data = steps(201) | {"actions": actions, "next_observations": np.zeros((201, 3))}
     unit = d4rl.qlearning_dataset(env, data)["actions"]
     assert unit.dtype == np.float32
-    np.testing.assert_allclose(unit, np.linspace([-1, -1], [1, 1], 201)[:-1], rtol=0, atol=1e-6)
-    for action in [*unit, np.float32([1, 1]), np.float32([-1.5, 1.5])]:
+    np.testing.assert_allclose(unit, np.linspace([-1, -1], [1, 1], 201), rtol=0, atol=1e-6)
+    for action in [*unit, np.float32([-1.5, 1.5])]:
         env.step(action)
     assert all(space.contains(action) for action in Point.played)
     rounding = 0 if kind == "D4RL's" else 1e-7

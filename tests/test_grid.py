@@ -1,6 +1,7 @@
 """benchmark/run.py: what a grid is, that nothing runs twice, what is done with failures."""
 
 import fcntl
+import hashlib
 import json
 import socket
 import sys
@@ -182,7 +183,7 @@ def test_a_killed_run_goes_on_and_an_error_is_not_tried_again(stub, capsys):
 
 def test_what_a_run_leaves_in_the_grids_folder(stub):
     path = d4rl.download("door-demo")
-    one = run.Run("bear+sn", ["bear", "--dataset-path", "a b"], 10, 5, True)
+    one = run.Run("bear+sn", ["bear", "--dataset-path", "a b"], "", None, 10, 5, True)
     run.keep("name", {"data": d4rl.describe(path)}, stub, one)
     result = json.loads((stub.folder / "name.json").read_text())
     max_reward = pytest.approx(d4rl.read(path)["rewards"].max())
@@ -275,7 +276,9 @@ def test_data_are_fetched_once_and_only_where_they_are_d4rls(data, monkeypatch):
 
 def test_workers_find_the_data_from_their_own_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    one = run.Run("bear", ["bear", "--dataset_path", "a.hdf5", "--seed", "0"], 10, 5, True)
+    one = run.Run(
+        "bear", ["bear", "--dataset_path", "a.hdf5", "--seed", "0"], "", None, 10, 5, True
+    )
     words = run.anywhere(one).words
     assert words == ["bear", "--dataset_path", str(tmp_path / "a.hdf5"), "--seed", "0"]
     assert one.words[2] == "a.hdf5"
@@ -304,7 +307,7 @@ def test_what_ends_too_early_or_in_an_evaluation_is_no_result(stops, stub, tmp_p
 def test_how_far_a_run_is(stub):
     """By evaluations after 20 updates, and the bars of two parts, of which the second has 20 more
     of the 50 that lead to the end of a leg, or of the run."""
-    one = run.Run("stub", ["stub"], 100, 5, False)
+    one = run.Run("stub", ["stub"], "", None, 100, 5, False)
     work, log = stub.folder / "work" / "a", stub.folder / "logs" / "a.log"
     assert run.updates_now("a", one, stub) == 0
     log.write_text(" 30%|# | 30/100 [00:09<00:21, 3.3it/s]\n40/100: mmd 0.1\n")
@@ -325,7 +328,7 @@ def test_how_far_a_run_is(stub):
 
 def test_a_line_of_what_runs():
     """30 updates in 60 s, and 160 to go."""
-    runs = {name: run.Run("stub", ["stub"], 1_000, 5, False) for name in "abc"}
+    runs = {name: run.Run("stub", ["stub"], "", None, 1_000, 5, False) for name in "abc"}
     first = {"a": 990, "b": 900, "c": 920}
     last = {"a": 990, "b": 910, "c": 920}
     now = {"a": 1_000, "b": 920, "c": 920}
@@ -336,18 +339,28 @@ def test_a_line_of_what_runs():
 
 
 def test_a_run_that_another_script_made_is_said(stub, capsys):
-    one = run.Run("bear", ["bear"], 10, 5, False)
-    ensembles = run.Run("uwac-rem", ["benchmark.variants.ensembles"], 10, 5, False)
+    data = stub.folder / "data.hdf5"
+    data.write_bytes(b"data")
+    one = run.Run("bear", ["bear"], "Point-v0", data, 10, 5, False)
+    ensembles = run.Run("uwac-rem", ["benchmark.variants.ensembles"], "", None, 10, 5, False)
     assert not run.is_finished("a", one, stub)
     now = run.scripts_now(ensembles)
     assert now["ensembles.py"] == files.checksum(Path(ensembles_module.__file__))
-    for name, scripts in (("a", {"bear.py": "another"}), ("b", now), ("c", {"mine.py": "x"})):
-        (stub.folder / f"{name}.json").write_text(json.dumps({"scripts": [scripts]}))
+    same = {"sha256": hashlib.sha256(b"data").hexdigest()}
+    for name, scripts, of_data in (
+        ("a", {"bear.py": "another"}, same),
+        ("b", now, {"sha256": "any, as there are none now"}),
+        ("c", {"mine.py": "x"}, same),
+        ("d", {}, {"sha256": "another"}),
+    ):
+        result = {"scripts": [scripts], "data": of_data}
+        (stub.folder / f"{name}.json").write_text(json.dumps(result))
         assert run.is_finished(name, ensembles if name == "b" else one, stub)
-    (stub.folder / "d.json").write_text("{}")  # of an earlier version
-    assert run.is_finished("d", one, stub)
-    (line,) = capsys.readouterr().out.splitlines()
-    assert line.startswith("a: finished by another bear.py; without ")
+    (stub.folder / "e.json").write_text(json.dumps({"data": same}))  # of an earlier version
+    assert run.is_finished("e", one, stub)
+    by_script, by_data = capsys.readouterr().out.splitlines()
+    assert by_script.startswith("a: finished with another bear.py; without ")
+    assert by_data.startswith("d: finished with another data; without ")
 
 
 class Remote:

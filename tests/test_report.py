@@ -241,7 +241,7 @@ def test_methods_have_commands_labels_and_colours_of_their_own():
 
 def test_copies_are_one_run_and_what_is_left_out_is_named(tmp_path, capsys):
     """The longest counts, wherever it stands, and the policies of all."""
-    for name, steps in (("grid/work/a", 1), ("run-1", 1), ("run-2", 2), ("run-3", 1)):
+    for name, steps in (("grid/work/a", 1), ("run-1", 1), ("run-2/of/mine", 2), ("run-3", 1)):
         copy = tmp_path / name
         copy.mkdir(parents=True)
         (copy / "result.json").write_text(json.dumps(result(scores=[10.0, 20.0][:steps])))
@@ -259,12 +259,12 @@ def test_copies_are_one_run_and_what_is_left_out_is_named(tmp_path, capsys):
     (tmp_path / "run-1" / "evaluation.json").write_text("[{")
     row, _ = table(save(tmp_path, result(scores=[5.0]), result(scores=[]), {}), "runs")
     assert row["score"] == "20.0"
-    new, nothing, damaged, other = capsys.readouterr().err.splitlines()
+    new, nothing, other, damaged = capsys.readouterr().err.splitlines()
     assert "1.json: left out, not a result (ValueError('not evaluated yet" in new
     assert "2.json: left out, not a result (KeyError" in nothing
     assert "run-1/evaluation.json: damaged, move it away" in damaged
     assert "0.json: left out, " in other
-    assert "run-2/result.json has its arguments and seed" in other
+    assert "grid/work/a/result.json has its arguments and seed" in other
 
 
 def test_scores_of_policies(tmp_path, drawn):
@@ -451,6 +451,14 @@ def test_changed_scripts_are_other_methods(tmp_path, capsys):
     args = save(again, found[0], found[0] | {"args": found[1]["args"] | {"seed": 1}})
     (row,) = table(args, "runs")
     assert (row["method"], row["seeds"]) == ("UWAC", "2")
+
+
+def test_a_file_of_two_names_is_one(tmp_path):
+    runs = [result("uwac", seed=seed, scores=[4.0 * seed]) for seed in range(2)]
+    for run, path in zip(runs, ("a/first.hdf5", "b/second.hdf5")):
+        run["data"] = {"path": path, "sha256": "5" * 64}
+    (row,) = table(save(tmp_path, *runs), "runs")
+    assert (row["seeds"], row["score"]) == ("2", "2.0") and "first.hdf5" in row["data"]
 
 
 @pytest.mark.parametrize("content", [None, b"damaged", "another"])

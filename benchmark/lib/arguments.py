@@ -9,6 +9,7 @@ from pydantic import Field
 import uwac
 
 T = TypeVar("T")
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
 OneOrMore = Annotated[tuple[T, ...], Field(min_length=1)]
 
 

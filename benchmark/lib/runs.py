@@ -121,6 +121,7 @@ def read(file: Path) -> dict:
         "task": env_id.removesuffix("-v0") if of_d4rl else env_id,  # -v0 as in the paper
         "unit": "normalized score" if of_d4rl else "return",
         "data": f"{Path(data['path']).name}, {size}, sha256 {(data.get('sha256') or '?')[:8]}",
+        "content": f"{data.get('sha256') or data['path']}, {size}",
         "conditions": conditions,
         "protocol": f"{updates:,} updates{within}, {conditions}",
         "name": method_of(result),
@@ -150,7 +151,7 @@ def files_in(path: Path) -> list[Path]:
     files = [path if path.is_file() else path / "result.json"]
     if not files[0].exists():
         files = []
-        for pattern in ("*.json", "*/result.json", "grid/*.json"):
+        for pattern in ("*.json", "**/result.json", "**/grid/*.json"):
             files += sorted(path.glob(pattern))
     if not files:
         raise ValueError(f"no results in {path}; benchmark/run.py makes some")
@@ -180,6 +181,7 @@ def read_all(paths: tuple[Path, ...]) -> pd.DataFrame:
     """A row for each run, in the order of the paper's tasks, of `paths` and of METHODS. Of a run
     and its copies at earlier updates the longest stays. Raises ValueError."""
     runs: dict[tuple, dict] = {}
+    names: dict[str, str] = {}
     for place, path in enumerate(paths):
         for file in files_in(path):
             try:
@@ -187,6 +189,7 @@ def read_all(paths: tuple[Path, ...]) -> pd.DataFrame:
             except (ValueError, KeyError, TypeError) as error:
                 print(f"{file}: left out, not a result ({error!r})", file=sys.stderr)
                 continue
+            new["data"] = names.setdefault(new["content"], new["data"])  # one file has one name
             key = tuple(new[name] for name in (*FIGURE, "method", "seeds"))
             key = (*key, *new["scripts"].items())
             old = runs.setdefault(key, new)
