@@ -564,14 +564,11 @@ def resume(args: Args, result: dict, agent_type: type[Agent]) -> Agent:
     for name in before.keys() - RESUMABLE:
         if before[name] != now[name]:
             raise ValueError(f"--resume: {name} was {before[name]} and cannot change")
-    history = saved["history"]
-    if history and args.total_steps < history[-1]["step"]:
-        raise ValueError(f"--total-steps {args.total_steps}: it has {history[-1]['step']} updates")
     scripts = saved.get("scripts") or result["scripts"]  # earlier versions of this file kept none
     if scripts[-1] != result["scripts"][0]:
         print("warning: the script has changed; result.json has the SHA-256 of all that trained")
         scripts.append(result["scripts"][0])
-    result |= {"scripts": scripts, "history": history}
+    result |= {"scripts": scripts, "history": saved["history"]}
     RNG.set_rng_state(saved["rng"])  # the next random number is the first update's
     agent.args = args  # with the new --total-steps
     return agent
@@ -630,9 +627,9 @@ def set_up(args: Args, dataset: dict | None = None, agent_type=Agent, update=upd
     if args.cuda_graph:
         train_step = as_cuda_graph(train_step)
 
-    name = f"{args.env_id}__{agent.algorithm}__{args.seed}__{datetime.now():%Y-%m-%d_%H-%M-%S-%f}"
-    run = args.resume or args.run_dir or Path("runs") / name.replace("/", "-").replace(":", "-")
-    run = run.expanduser()
+    task = args.env_id.replace("/", "-").replace(":", "-")
+    name = f"{task}__{agent.algorithm}__{args.seed}__{datetime.now():%Y-%m-%d_%H-%M-%S-%f}"
+    run = (args.resume or args.run_dir or Path("runs", name)).expanduser()
     run.mkdir(parents=True, exist_ok=bool(args.resume))  # a new run has a new folder
     print(f"{len(data[0])} transitions of {result['data']['path']}, on {DEVICE}; results in {run}")
     if args.warmup_steps >= args.total_steps:
