@@ -542,7 +542,7 @@ def command_line(agent_type=Agent, update=update, description: str = __doc__) ->
         train(*ready)
     except KeyboardInterrupt:
         steps = [0, *(row["step"] for row in ready[3]["history"])]
-        sys.exit(f"stopped: --resume {ready[0]} goes on from update {steps[-1]}")
+        sys.exit(f"stopped: {sys.argv[0]} --resume {ready[0]} goes on from update {steps[-1]}")
     except (FloatingPointError, Timeout) as error:
         sys.exit(f"error: {error}")
 
