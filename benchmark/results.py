@@ -45,15 +45,16 @@ from benchmark.lib.tables import mean_error, of_q, p_values, plain
 PAGES = [ROOT / "benchmark" / "RESULTS.md", ROOT / "README.md"]
 # Each number of RESULTS.md's sentences that somebody chose, as often as it stands there.
 SETTINGS = """
-0 0 0 0 1e-5 1e-5 1e-4 1e-4 1e-3 0.01 0.01 0.01 0.01 0.05 0.07 0.07 0.2 0.8 0.845 0.845 1 1 1 1 1 1
-1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1.5 1.5 1.5 1.5 1.5 1.6 1.6 1.6 2 2 2 2 2 2 2 2.5 3 3 3 3 3 3 3 3
-3 4 4 4.2 4.2 4.2 5 5 5 5.1 5.1 5.1 5.2 5.2 5.3 5.3 5.3 5.4 5.4 5.4 5.4 5.4 5.5 5.5 5.6 5.6 5.6 5.6
-5.6 5.6 5.6 6 6 7 8 8 8 8 9 9 10 10 11 12 12 13 14 15 15 20 20 27 48 50 50 100 100 500 600 8,000
-8,000 8,000 10,000 10,000 15,000 20,000 22,026 25,000 25,000 25,000 30,000 30,000 30,000 35,000
-40,000 40,000 40,000 40,000 42,500 45,000 50,000 50,000 50,000 50,000 50,000 50,000 50,000 50,000
-50,000 50,000 50,000 50,000 55,000 60,000 60,000 60,000 60,000 60,000 60,000 60,000 60,000 60,000
-60,000 60,000 60,000 65,000 70,000 70,000 70,000 70,000 70,000 70,000 70,000 92,500 94,000 100,000
-100,000 100,000 100,000 100,000 100,000 100,000 100,000 300,000 500,000 500,000 500,000 500,000
+0 0 0 0 1e-5 1e-5 1e-4 1e-4 1e-3 0.007 0.01 0.01 0.01 0.01 0.05 0.05 0.07 0.07 0.07 0.2 0.8 0.845
+0.845 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1.5 1.5 1.5 1.5 1.5 1.6 1.6 1.6 2 2 2 2 2 2 2
+2.5 3 3 3 3 3 3 3 3 3 4 4 4.2 4.2 4.2 5 5 5 5.1 5.1 5.1 5.2 5.2 5.3 5.3 5.3 5.4 5.4 5.4 5.4 5.4 5.5
+5.5 5.5 5.6 5.6 5.6 5.6 5.6 5.6 5.6 6 6 7 8 8 8 8 9 9 10 11 12 12 13 14 15 15 15 20 20 27 48 50 50
+100 100 100 100 500 600 5,000 8,000 8,000 8,000 10,000 10,000 15,000 20,000 22,026 25,000 25,000
+25,000 30,000 30,000 30,000 35,000 40,000 40,000 40,000 40,000 40,000 42,500 45,000 45,000 50,000
+50,000 50,000 50,000 50,000 50,000 50,000 50,000 50,000 50,000 50,000 50,000 50,000 55,000 60,000
+60,000 60,000 60,000 60,000 60,000 60,000 60,000 60,000 60,000 60,000 60,000 60,000 65,000 70,000
+70,000 70,000 70,000 70,000 70,000 70,000 70,000 92,500 94,000 100,000 100,000 100,000 100,000
+100,000 100,000 100,000 100,000 100,000 300,000 500,000 500,000 500,000
 """
 
 RUNS = {  # queries of runs.csv
@@ -85,6 +86,8 @@ RUNS = {  # queries of runs.csv
     "hammer-expert": "task == 'hammer-expert' and warmup_steps == 10_000",
     "door-expert": "task == 'door-expert' and warmup_steps == 10_000",
     "relocate-expert": "task == 'relocate-expert' and warmup_steps == 10_000",
+    "door-expert late": "task == 'door-expert' and warmup_steps == 40_000",
+    "relocate-expert late": "task == 'relocate-expert' and warmup_steps == 40_000",
     "experts": "task in ('hammer-expert', 'door-expert', 'relocate-expert') "
     "and warmup_steps == 10_000",
     "halfcheetah-medium": "task == 'halfcheetah-medium'",
@@ -137,6 +140,12 @@ def passing(t: Tables, q: pd.Series, factor: float = 1) -> int:
     return sum(value > factor * bounds[run] for (run, _), value in q.items())
 
 
+def by_seed(t: Tables, some: pd.Series) -> pd.Series:
+    """The mean over the runs of each seed."""
+    first = t.runs.set_index("run")["seed"]
+    return some.groupby([first[run] + agent for run, agent in some.index]).mean()
+
+
 STATISTICS = {
     "lowest": lambda t, some: some.min(),
     "highest": lambda t, some: some.max(),
@@ -149,6 +158,7 @@ STATISTICS = {
     "spread": lambda t, some: 100 * (some.max() / some.min() - 1),  # %
     "change": lambda t, some, other: 100 * (some.mean() / other.mean() - 1),  # %
     "p": lambda t, some, other: p_values(some, other)[0],
+    "p_by_seed": lambda t, some, other: p_values(by_seed(t, some), by_seed(t, other))[0],
 }
 
 
@@ -230,8 +240,8 @@ def imitation(t: Tables, row: dict) -> str:
     return text if runs else cloned(t, row)
 
 
-def papers(t: Tables, row: dict) -> str:
-    return plain(others_scores().loc[row["task"], "paper: UWAC"], 1)
+def papers(method: str) -> Callable:
+    return lambda t, row: plain(others_scores().loc[row["task"], f"paper: {method}"], 1)
 
 
 def without_training(column: str) -> Callable:
@@ -303,13 +313,18 @@ FOUR = ("BEAR", "UWAC", "BEAR + SN", "UWAC + SN")
 SCORE_OF = {name: (f"each sample of {{runs}}, {name}", with_error) for name in FOUR}
 OF_VAE = ("each vae of {runs}, method == 'uwac-analytic'", with_error)
 SEEDS = ("number target_q of {runs}, BEAR", plain)
+BATCH_MEAN = "w's batch mean in the actor's loss, its own in the critics'"
+LATE = (  # runs of the usual warm-up on expert data, and where they were measured
+    ("door-expert", "UWAC + SN", 40_000, 45_000, 50_000, 60_000, 70_000),
+    ("door-expert", "BEAR + SN", 40_000, 45_000, 50_000, 60_000, 70_000, 75_000),
+)
 TABLES = {
     "bounds": Table(
         "three seeds each",
         [
             ("BEAR", "forks, BEAR"),
             ("UWAC with w in the critics' loss alone", "forks, critics alone"),
-            ("UWAC with w's batch mean in the actor's loss", "forks, batch mean"),
+            (f"UWAC with {BATCH_MEAN}", "forks, batch mean"),
             ("BEAR with w = 0.43 in the actor's loss", "forks, w = 0.43"),
             ("UWAC", "forks, UWAC"),
             ("UWAC, `mc` (the default)", "forks, mc"),
@@ -340,7 +355,7 @@ TABLES = {
             ("BEAR", "door-human, BEAR"),
             ("BEAR + dropout", "door-human, BEAR + dropout"),
             ("UWAC with w in the critics' loss alone", "door-human, critics alone"),
-            ("UWAC with w's batch mean in the actor's loss alone", "door-human, batch mean"),
+            (f"UWAC with {BATCH_MEAN}", "door-human, batch mean"),
             ("UWAC", "door-human, UWAC"),
             ("UWAC with w's batch mean in both losses", "door-human, batch means"),
             ("UWAC with w shuffled over states in both losses", "door-human, shuffled"),
@@ -349,12 +364,12 @@ TABLES = {
             ("BEAR whose actor never sees Q", "forks, w = 0"),
         ],
         {
-            "seeds": ("number target_q after 70,000", plain),
+            "runs": ("number target_q after 70,000", plain),
             "w in the actor's loss, median": ("median policy_weight after 70,000", fraction),
             "Q, median": ("median target_q after 70,000", of_q),
-            "lowest seed": ("lowest target_q after 70,000", of_q),
-            "highest seed": ("highest target_q after 70,000", of_q),
-            "seeds past the bound": ("passing target_q after 70,000", plain),
+            "lowest run": ("lowest target_q after 70,000", of_q),
+            "highest run": ("highest target_q after 70,000", of_q),
+            "runs past the bound": ("passing target_q after 70,000", plain),
             "that explode": ("exploding target_q after 70,000", plain),
         },
     ),
@@ -438,6 +453,23 @@ TABLES = {
             "Q's share, %": ("mean share", fraction),
         },
     ),
+    "late": Table(
+        "run (warm-up of 40,000, one seed)",
+        [
+            (f"{task}: {method}", f"{task} late, {method}", at)
+            for task, method, *steps in LATE
+            for at in steps
+        ],
+        {
+            "updates": updates,
+            "MMD": ("mean mmd", lambda value: plain(value, 3)),
+            "α": ("mean alpha", fraction),
+            "Q's share, %": ("mean share", fraction),
+            "score": ("mean sample", lambda value: plain(value, 1)),
+            "its VAE's score": ("mean vae", lambda value: plain(value, 1)),
+            "Q": ("mean target_q", of_q),
+        },
+    ),
     "unequal": Table(
         "UWAC on",
         [
@@ -483,7 +515,8 @@ TABLES = {
             **SCORE_OF,
             "its VAE": OF_VAE,
             "BC": cloned,
-            "the paper's UWAC": papers,
+            "the paper's BEAR": papers("BEAR"),
+            "the paper's UWAC": papers("UWAC"),
         },
     ),
     "rivals": Table(
@@ -516,7 +549,7 @@ TABLES = {
         {
             **{name: SCORE_OF[name] for name in ("BEAR", "BEAR + SN", "UWAC + SN")},
             "imitation of the data": imitation,
-            "the paper's UWAC": papers,
+            "the paper's UWAC": papers("UWAC"),
             "seeds": SEEDS,
             "updates": updates,
         },
@@ -638,12 +671,12 @@ def mean_score(runs: str, *where: tuple[str, int]) -> Callable[[Tables], float]:
     return mean
 
 
-def papers_mean(*tasks: str) -> Callable[[Tables], float]:
-    def mean(t: Tables) -> float:
-        """table1.csv and table2.csv in paper/, the mean over the same tasks"""
-        return others_scores().loc[[*tasks], "paper: UWAC"].mean()
+def papers_scores(of: Callable, method: str, *tasks: str) -> Callable[[Tables], float]:
+    def number(t: Tables) -> float:
+        """table1.csv and table2.csv in paper/, of the same tasks"""
+        return of(others_scores().loc[[*tasks], f"paper: {method}"])
 
-    return mean
+    return number
 
 
 def published_mean(column: str) -> Callable[[Tables], float]:
@@ -689,6 +722,7 @@ def ratio_of_mc(of: Callable, *series: int) -> Callable[[Tables], float]:
 GYM = (("walker2d-expert", 300_000), ("hopper-medium", 100_000), ("halfcheetah-medium", 100_000))
 HANDS = (("door-human", 100_000), ("pen-expert", 30_000), ("hammer-expert", 60_000))
 HANDS += (("relocate-expert", 60_000), ("door-expert", 60_000))
+COLLAPSED = ("hammer-expert", "door-expert", "relocate-expert")
 NUMBERS = {
     "mc above the closed form, seed 0": above_closed_form("mc", 0),
     "mc above the closed form, seed 1": above_closed_form("mc", 1),
@@ -703,8 +737,10 @@ NUMBERS = {
     "last crossing": one_of(crossings, max),
     "mean score on Gym-MuJoCo": mean_score("UWAC", *GYM),
     "mean score on hands": mean_score("UWAC + SN", *HANDS),
-    "the paper's on Gym-MuJoCo": papers_mean(*dict(GYM)),
-    "the paper's on hands": papers_mean(*dict(HANDS)),
+    "the paper's on Gym-MuJoCo": papers_scores(np.mean, "UWAC", *dict(GYM)),
+    "the paper's on hands": papers_scores(np.mean, "UWAC", *dict(HANDS)),
+    "the paper's lowest BEAR where ours collapses": papers_scores(min, "BEAR", *COLLAPSED),
+    "the paper's highest BEAR where ours collapses": papers_scores(max, "BEAR", *COLLAPSED),
     "published mean of the paper's UWAC": published_mean("paper: UWAC"),
     "published mean of the paper's BEAR": published_mean("paper: BEAR"),
     "published mean of the official BEAR": published_mean("official BEAR, last 50 epochs"),
@@ -752,7 +788,7 @@ def tables_of(t: Tables) -> tuple[dict[str, str], dict[str, str]]:
     tables, cells = {}, {}
     for name, table in TABLES.items():
         rows, runs = zip(*[row_of(t, table, words) for words in table.rows])
-        tables |= {name: pages.markdown(rows), f"runs of {name}": "\n".join(runs)}
+        tables |= {name: pages.markdown(rows), f"runs of {name}": "\n".join(dict.fromkeys(runs))}
         for row in rows:
             for column, text in row.items():
                 cells.setdefault(f"{name} / {row[table.title]} / {column}", text)

@@ -23,7 +23,7 @@ KEYS = {  # of the rows that `add` adds, or replaces by later ones
     "returns": ["run", "task", "of", "step"],
 }
 # Replays on door-human have 60 episodes, but BEAR's first seed has 100.
-COUNTED = "policy in ('sample', 'vae') and "
+COUNTED = "(policy in ('sample', 'vae') or policy == 'best' and candidates == 100) and "
 COUNTED += "(task != 'door-human' or episodes == 60 or method == 'bear')"
 DIAGNOSED = {"mmd": "mmd_10", "ood_auroc": "auroc_uniform", "q_share": "q_share_diagnosed"}
 SHORT = {"warmup_steps": "warmup", "mmd_kernel": "kernel"}  # in names of runs
