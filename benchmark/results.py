@@ -405,6 +405,8 @@ TABLES = {
             ("relocate-expert: UWAC", "relocate-expert, UWAC, seed == 0", 25_000),
             ("the same, second seed", "relocate-expert, UWAC, seed == 1", 25_000),
             ("the same, third seed", "relocate-expert, UWAC, seed == 2", 25_000),
+            ("door-expert: UWAC + SN, warm-up of 40,000", "door-expert late, UWAC + SN", 70_000),
+            ("door-expert: BEAR + SN, warm-up of 40,000", "door-expert late, BEAR + SN", 70_000),
         ],
         {
             "updates": updates,
