@@ -305,12 +305,15 @@ def test_old_gym_seeds_what_is_unwrapped_too():
 
 
 def test_old_gym_says_how_an_episode_ended():
-    env = old_gym.make("hopper-medium-v2")
-    env.reset(seed=0)
-    done = False
-    while not done:
-        *_, done, info = env.step(env.action_space.high)
-    assert "TimeLimit.truncated" not in info
+    steps = 1000
+    for expected in (None, False):  # it falls before the limit, and in the very step of the limit
+        env = old_gym.make("hopper-medium-v2", max_episode_steps=steps)
+        env.reset(seed=0)
+        steps, done = 0, False
+        while not done:
+            *_, done, info = env.step(env.action_space.high)
+            steps += 1
+        assert info.get("TimeLimit.truncated") is expected
     bare = old_gym.make("door-demo-v0").unwrapped
     bare.reset(seed=0)
     for _ in range(201):
