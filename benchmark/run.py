@@ -360,8 +360,8 @@ def is_finished(name: str, run: Run, args: Args) -> bool:
     if not file.exists():
         return False
     finished = read_json(file)
-    before = scripts_of(finished) | {"data": finished["data"].get("sha256")}
-    now = scripts_now(run) | {"data": checksum_of_data(run.task, run.dataset_path)}
+    before = scripts_of(finished) | {"data file": finished["data"].get("sha256")}
+    now = scripts_now(run) | {"data file": checksum_of_data(run.task, run.dataset_path)}
     for what, sha256 in before.items():
         if None not in (sha256, now.get(what)) and sha256 != now[what]:
             print(f"{name}: finished with another {what}; without {file} it would run again")

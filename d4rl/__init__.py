@@ -298,11 +298,11 @@ def qlearning_dataset(
     """Transitions of the task's file, of another file, of what `get_dataset` returned, or of arrays
     of n steps in any mapping: observations (n, D), actions (n, A) in the environment's own units,
     rewards (n,), terminals (n,) and, if there are any, timeouts (n,) and next_observations (n, D);
-    or its own transitions, whose actions keep their scale.
-    Returns observations, actions (for `make`'s environment scaled and clipped to [-1, 1]), rewards,
-    next_observations and terminals, in this order, float32. Raises as `download` and `read`, and
-    ValueError for arrays that cannot be steps of the environment. Warns of a file that names
-    another one.
+    or its own transitions, whose actions keep their scale. Returns observations, actions (for
+    `make`'s environment scaled and clipped to [-1, 1]), rewards, next_observations and terminals,
+    in this order, float32. Raises as `download` and `read`, and ValueError for arrays that cannot
+    be steps of the environment. Warns of a file that names another one, and where `timeouts` are
+    all 0 and an episode exceeds the step limit.
 
     With next_observations each step is a transition. Without, the next step has them, so the last
     step of an episode that time ends is dropped, or with `terminate_on_end` kept as terminal. A

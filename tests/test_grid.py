@@ -360,7 +360,7 @@ def test_a_run_that_another_script_made_is_said(stub, capsys):
     assert run.is_finished("e", one, stub)
     by_script, by_data = capsys.readouterr().out.splitlines()
     assert by_script.startswith("a: finished with another bear.py; without ")
-    assert by_data.startswith("d: finished with another data; without ")
+    assert by_data.startswith("d: finished with another data file; without ")
 
 
 class Remote:
