@@ -4,7 +4,7 @@ Kumar et al., "Stabilizing Off-Policy Q-Learning via Bootstrapping Error Reducti
 as the baseline of Wu et al. (UWAC, ICML 2021), "the paper" from here on. `update` follows its
 Algorithm 1 without what UWAC adds, which `diff bear.py uwac.py` shows.
 
-    python bear.py --env-id door-demo --warmup-steps 500 --total-steps 1750
+    python bear.py --env-id door-demo --warmup-steps 500 --total-steps 2000
 
 Shapes. S: seeds trained side by side; B: batch; N: candidate actions; M: action samples for the
 MMD; D: observation; A: action; H: hidden units. Twin critics lead with a 2.

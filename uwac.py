@@ -5,7 +5,7 @@ is BEAR (bear.py) plus critics trained with dropout (and, on Adroit, with spectr
 variance of Q under that dropout, and losses weighted by beta / Var[Q]. `update` names the lines of
 Algorithm 1; `diff bear.py uwac.py` shows what UWAC adds.
 
-    python uwac.py --env-id door-demo --warmup-steps 500 --total-steps 1750 --variance analytic
+    python uwac.py --env-id door-demo --warmup-steps 500 --total-steps 2000 --variance analytic
 
 Shapes. S: seeds trained side by side; B: batch; N: candidate actions; M: action samples for the
 MMD; D: observation; A: action; H: hidden units; T: dropout passes. Twin critics lead with a 2.
