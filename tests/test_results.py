@@ -148,6 +148,8 @@ def test_pages_by_hand():
     ("change of target_q after 20 of BEAR, seed == 2 against BEAR, seed == 0", 59900),
     ("p of target_q after 20 of BEAR, seed == 0 against method == 'uwac'", 2 / 3),
     ("mean share after 20 of BEAR, seed == 0", 25),
+    ("seeds target_q after 20 of seed >= 0", 3),  # of five agents
+    ("median_by_seed target_q after 20 of seed >= 0", 5.5),
 ])  # fmt: skip
 def test_phrases_by_hand(phrase, value):
     """Of BEAR's runs of two agents and of one, and another run of two. Their bound is 2,000."""
