@@ -421,9 +421,9 @@ TABLES = {
             ("the same, second seed", "relocate-expert, UWAC, seed == 1", 25_000),
             ("the same, third seed", "relocate-expert, UWAC, seed == 2", 25_000),
             ("door-expert: UWAC + SN, warm-up of 40,000", "door-expert late, UWAC + SN", 70_000),
-                        ("the same run, later", "door-expert late, UWAC + SN", 150_000),
+            ("the same run, later", "door-expert late, UWAC + SN", 150_000),
             ("door-expert: BEAR + SN, warm-up of 40,000", "door-expert late, BEAR + SN", 70_000),
-            ("relocate-expert: UWAC + SN, warm-up of 40,000", "relocate-expert late, UWAC + SN", 60_000),
+            ("relocate-expert: UWAC + SN, 40,000, too", "relocate-expert late, UWAC + SN", 60_000),
         ],
         {
             "updates": updates,
