@@ -55,10 +55,10 @@ SETTINGS = """
 45,000 45,000 45,000 45,000 50,000 50,000 50,000 50,000 50,000 50,000 50,000 50,000 50,000 50,000
 50,000 50,000 50,000 50,000 50,000 50,000 50,000 55,000 60,000 60,000 60,000 60,000 60,000 60,000
 60,000 60,000 60,000 60,000 60,000 60,000 60,000 60,000 60,000 60,000 65,000 65,000 70,000 70,000
-70,000 70,000 70,000 70,000 70,000 70,000 70,000 70,000 75,000 75,000 90,000 90,000 92,500 94,000
-95,000 95,000 95,000 95,000 100,000 100,000 100,000 100,000 100,000 100,000 100,000 100,000 100,000
-100,000 112,500 150,000 170,000 200,000 200,000 200,000 200,000 200,000 200,000 300,000 500,000
-500,000 500,000
+70,000 70,000 70,000 70,000 70,000 70,000 70,000 70,000 75,000 75,000 75,000 90,000 90,000 92,500
+94,000 95,000 95,000 95,000 95,000 100,000 100,000 100,000 100,000 100,000 100,000 100,000 100,000
+100,000 100,000 112,500 150,000 170,000 200,000 200,000 200,000 200,000 200,000 200,000 300,000
+500,000 500,000 500,000
 """
 
 RUNS = {  # queries of runs.csv
@@ -227,7 +227,7 @@ class Table(NamedTuple):
 
 
 def moment(at: int | str) -> str:
-    """As a phrase has it: after an update, or as it is: from one on, on average."""
+    """When a cell was measured, for a phrase: after an update, or as it stands ("from 90,000")."""
     return at if isinstance(at, str) else f"after {at}"
 
 
@@ -871,6 +871,7 @@ def made(t: Tables, page: str, found: tuple[dict, dict]) -> tuple[dict[str, str]
 
 
 def late(t: Tables, hand: str) -> pictures.Figure:
+    """Runs of the usual warm-up on a hand's expert data."""
     rows = t.history.query(RUNS[f"{hand}-expert late"])
     return pictures.bounds(rows, ["score_sample", "alpha"])
 
