@@ -45,20 +45,21 @@ from benchmark.lib.tables import mean_error, of_q, p_values, plain
 PAGES = [ROOT / "benchmark" / "RESULTS.md", ROOT / "README.md"]
 # Each number of RESULTS.md's sentences that somebody chose, as often as it stands there.
 SETTINGS = """
-0 0 0 0 0 0 1e-5 1e-4 1e-3 0.007 0.01 0.01 0.01 0.01 0.01 0.01 0.01 0.01 0.05 0.05 0.07 0.07 0.07
-0.2 0.8 0.845 0.845 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1.5 1.5 1.5 1.5 1.5 1.6 1.6
-1.6 2 2 2 2 2 2 2.5 3 3 3 3 3 3 3 3 3 3 3 4 4.2 4.2 4.2 5 5 5 5.1 5.1 5.1 5.2 5.2 5.3 5.3 5.3 5.4
-5.4 5.4 5.4 5.4 5.5 5.5 5.5 5.6 5.6 5.6 5.6 5.6 5.6 5.6 6 6 7 8 8 8 8 9 9 10 10 10 11 12 12 13 14 15
-15 15 20 20 27 48 50 50 50 50 100 100 100 100 100 500 600 1,000 5,000 8,000 8,000 8,000 8,000 10,000
-10,000 10,000 10,000 10,000 15,000 20,000 20,000 22,026 25,000 25,000 25,000 25,000 30,000 30,000
-30,000 35,000 40,000 40,000 40,000 40,000 40,000 40,000 40,000 40,000 40,000 40,000 40,000 42,500
-45,000 45,000 45,000 45,000 50,000 50,000 50,000 50,000 50,000 50,000 50,000 50,000 50,000 50,000
-50,000 50,000 50,000 50,000 50,000 50,000 50,000 55,000 60,000 60,000 60,000 60,000 60,000 60,000
-60,000 60,000 60,000 60,000 60,000 60,000 60,000 60,000 60,000 60,000 65,000 65,000 70,000 70,000
-70,000 70,000 70,000 70,000 70,000 70,000 70,000 70,000 75,000 75,000 75,000 90,000 90,000 92,500
-94,000 95,000 95,000 95,000 95,000 100,000 100,000 100,000 100,000 100,000 100,000 100,000 100,000
-100,000 100,000 112,500 150,000 170,000 200,000 200,000 200,000 200,000 200,000 200,000 300,000
-500,000 500,000 500,000
+0 0 0 0 0 0 0 0 1e-5 1e-5 1e-4 1e-4 1e-3 0.007 0.01 0.01 0.01 0.01 0.01 0.01 0.01 0.01 0.05 0.05
+0.07 0.07 0.07 0.2 0.8 0.8 0.845 0.845 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1 1.5 1.5
+1.5 1.5 1.5 1.6 1.6 1.6 1.6 2 2 2 2 2 2 2.5 3 3 3 3 3 3 3 3 3 4 4.2 4.2 4.2 5 5 5 5 5.1 5.1 5.1 5.2
+5.2 5.3 5.3 5.3 5.4 5.4 5.4 5.4 5.4 5.5 5.5 5.5 5.6 5.6 5.6 5.6 5.6 5.6 5.6 6 6 7 8 8 8 8 9 9 10 10
+10 10 11 12 12 13 14 15 15 15 20 20 27 42 42 48 50 50 50 50 100 100 100 100 100 500 600 1,000 1,000
+2,500 5,000 5,000 5,000 8,000 8,000 8,000 8,000 10,000 10,000 10,000 10,000 10,000 15,000 20,000
+20,000 22,026 25,000 25,000 25,000 25,000 25,000 30,000 30,000 30,000 35,000 40,000 40,000 40,000
+40,000 40,000 40,000 40,000 40,000 40,000 40,000 40,000 42,500 45,000 45,000 50,000 50,000 50,000
+50,000 50,000 50,000 50,000 50,000 50,000 50,000 50,000 50,000 50,000 50,000 50,000 50,000 50,000
+50,000 50,000 55,000 60,000 60,000 60,000 60,000 60,000 60,000 60,000 60,000 60,000 60,000 60,000
+60,000 60,000 60,000 60,000 60,000 65,000 65,000 70,000 70,000 70,000 70,000 70,000 70,000 70,000
+70,000 70,000 70,000 75,000 80,000 90,000 90,000 90,000 90,000 92,500 94,000 95,000 95,000 95,000
+95,000 95,000 100,000 100,000 100,000 100,000 100,000 100,000 100,000 100,000 100,000 100,000
+100,000 112,500 150,000 170,000 200,000 200,000 200,000 200,000 200,000 300,000 500,000 500,000
+500,000
 """
 
 RUNS = {  # queries of runs.csv
@@ -107,7 +108,7 @@ RUNS["small share"] = f"not ({RUNS['large share']})"
 SHOWN = "task not in ('door-demo', 'hammer-expert', 'door-expert', 'relocate-expert')"
 SHOWN += " and algorithm != 'what_bounds_q' and how != 'forks'"
 SHOWN += " and (actor_lr == 1e-4 or warmup_steps == 5_000)"  # in the picture of shares
-PHRASE = re.compile(r"(\w+)(?: of)? (\w+)(?: (after|from|by) ([\d,]+))? of (.+)")
+PHRASE = re.compile(r"(\w+)(?: of)? (\w+)(?: ((?:after|from|by) [\d,]+(?: to [\d,]+)?))? of (.+)")
 
 
 def query_of(group: str) -> str:
@@ -122,20 +123,20 @@ def runs_of(t: Tables, group: str) -> list[str]:
     return t.groups[group]
 
 
-def values(t: Tables, metric: str, when: str | None, step: str | None, group: str) -> pd.Series:
-    """A metric of each agent of a group: after an update, on average from it on, or the highest
-    until it."""
+def values(t: Tables, metric: str, when: str | None, group: str) -> pd.Series:
+    """A metric of each agent of a group: "after 9" updates, on average "from 9" on or "from 9 to
+    20", or the highest "by 9"."""
     rows = t.agents[["run", "agent", "step", metric]].dropna()
     rows = rows[rows["run"].isin(runs_of(t, group))]
-    number = int(step.replace(",", "")) if step else 0
-    if when:
-        steps = rows["step"]
-        right = {"after": steps == number, "from": steps >= number, "by": steps <= number}
-        rows = rows[right[when]]
+    word, *numbers = when.replace(",", "").replace(" to ", " ").split() if when else [""]
+    if word:
+        first, last = int(numbers[0]), int(numbers[-1])
+        highest = np.inf if word == "from" and len(numbers) == 1 else last
+        rows = rows[rows["step"].between(0 if word == "by" else first, highest)]
     found = rows.set_index(["run", "agent"])[metric]
-    if when == "by":
+    if word == "by":
         return found.groupby(level=[0, 1]).max()
-    return found.groupby(level=[0, 1]).mean() if when == "from" else found
+    return found.groupby(level=[0, 1]).mean() if word == "from" else found
 
 
 def passing(t: Tables, q: pd.Series, factor: float = 1) -> int:
@@ -174,7 +175,7 @@ def evaluated(t: Tables, name: str) -> tuple[float | pd.Series, str]:
     match = PHRASE.fullmatch(name)
     if not match or match[1] not in STATISTICS or match[2] not in t.agents:
         raise ValueError(f"{name}: neither a cell nor a number that results.py describes")
-    groups = [values(t, *match.groups()[1:4], group) for group in match[5].split(" against ")]
+    groups = [values(t, match[2], match[3], group) for group in match[4].split(" against ")]
     runs = dict.fromkeys(run for some in groups for run, _ in some.index)
     return STATISTICS[match[1]](t, *groups), ", ".join(runs)
 
@@ -227,12 +228,12 @@ class Table(NamedTuple):
 
 
 def moment(at: int | str) -> str:
-    """When a cell was measured, for a phrase: after an update, or as it stands ("from 90,000")."""
+    """When a cell was measured, for a phrase: after an update, or as it stands ("from 9 to 20")."""
     return at if isinstance(at, str) else f"after {at}"
 
 
 def updates(t: Tables, row: dict) -> str:
-    return row["at"] if isinstance(row["at"], str) else f"{row['at']:,}"
+    return f"{row['at']:,}" if isinstance(row["at"], int) else row["at"].removeprefix("from ")
 
 
 def of_data(column: str) -> Callable:
@@ -287,8 +288,7 @@ def against(rival: str, what: str) -> Callable:
     def text(t: Tables, row: dict) -> str:
         ours = "UWAC + SN" if row["task"] in dict(HANDS) else "UWAC"
         groups = [f"{row['runs']}, {method}" for method in (ours, rival)]
-        after = ("sample", "after", str(row["at"]))
-        one, other = (by_seed(t, values(t, *after, group)) for group in groups)
+        one, other = (by_seed(t, values(t, "sample", moment(row["at"]), group)) for group in groups)
         if min(len(one), len(other)) < 2:
             return "–"
         found = dict(zip(("p", "least p"), p_values(one, other)))
@@ -327,13 +327,14 @@ SEEDS = ("seeds target_q of {runs}, method == 'uwac-analytic'", plain)
 BATCH_MEAN = "w's batch mean in the actor's loss, its own in the critics'"
 # Runs of the usual warm-up on expert data, and where they were measured, in 1,000 updates.
 LATE = {
-    "door-expert: UWAC + SN": (40, 45, 50, 60, 70, 80, 85, 90, 95, 100, 110, 120, 150, 180, 200),
-    "door-expert: BEAR + SN": (40, 45, 50, 60, 70, 75),
+    "door-expert: UWAC + SN": (40, 45, 50, 60, 70, 80, 90, 95, 100, 150, 180, 200),
+    "door-expert: BEAR + SN": (40, 45, 50, 60, 70, 80, 90, 95, 100),
     "relocate-expert: UWAC + SN": (40, 45, 50, 60, 70, 80, 90, 95, 100),
     "relocate-expert: BEAR + SN": (40, 45, 50, 60, 70, 80, 90, 95, 100),
     "relocate-expert: BEAR + SN with w = 0.01": (45, 50, 60),
     "relocate-expert: BEAR": (40, 45, 50),
 }
+LAST = "from 90,000 to 100,000"
 TABLES = {
     "bounds": Table(
         "three seeds each",
@@ -423,8 +424,11 @@ TABLES = {
             ("the same, third seed", "relocate-expert, UWAC, seed == 2", 25_000),
             ("door-expert: UWAC + SN, warm-up of 40,000", "door-expert late, UWAC + SN", 70_000),
             ("the same run, later", "door-expert late, UWAC + SN", 200_000),
-            ("door-expert: BEAR + SN, warm-up of 40,000", "door-expert late, BEAR + SN", 70_000),
+            ("door-expert: BEAR + SN, 40,000, too", "door-expert late, BEAR + SN", 70_000),
+            ("the same run, later", "door-expert late, BEAR + SN", 100_000),
             ("relocate-expert: UWAC + SN, 40,000, too", "relocate-expert late, UWAC + SN", 60_000),
+            ("the same run, later", "relocate-expert late, UWAC + SN", 100_000),
+            ("relocate-expert: BEAR + SN, 40,000, too", "relocate-expert late, BEAR + SN", 100_000),
         ],
         {
             "updates": updates,
@@ -528,8 +532,9 @@ TABLES = {
             ("hammer-expert †", "hammer-expert", 20_000),
             ("hammer-expert †", "hammer-expert", 60_000),
             ("door-expert †", "door-expert", 60_000),
-            ("door-expert, warm-up of 40,000 †", "door-expert late", "from 150,000"),
-            ("relocate-expert, warm-up of 40,000 †", "relocate-expert late", "from 90,000"),
+            ("door-expert, warm-up of 40,000 †", "door-expert late", LAST),
+            ("door-expert, warm-up of 40,000 †", "door-expert late", "from 150,000 to 200,000"),
+            ("relocate-expert, warm-up of 40,000 †", "relocate-expert late", LAST),
         ],
         {
             "updates": updates,
@@ -567,8 +572,8 @@ TABLES = {
             ("hammer-expert", "hammer-expert", 20_000),
             ("door-expert", "door-expert", 60_000),
             ("relocate-expert", "relocate-expert", 60_000),
-            ("door-expert, warm-up of 40,000", "door-expert late", "from 150,000"),
-            ("relocate-expert, warm-up of 40,000", "relocate-expert late", "from 90,000"),
+            ("door-expert, warm-up of 40,000", "door-expert late", LAST),
+            ("relocate-expert, warm-up of 40,000", "relocate-expert late", LAST),
         ],
         {
             **SCORE_OF,
@@ -644,12 +649,12 @@ def lead(t: Tables) -> float:
     where no VAE was played, over the table's rows"""
     leads = []
     for _, group, at in TABLES["scores"].rows:
-        when = moment(at).split()
-        vae = values(t, "vae", *when, f"{group}, method == 'uwac-analytic'")
+        when = moment(at)
+        vae = values(t, "vae", when, f"{group}, method == 'uwac-analytic'")
         vae = by_seed(t, vae).mean()
         cloned = t.bc.query(f"task == '{group.split()[0]}' and step == 100_000")["score"].mean()
         for method in ("UWAC", "UWAC + SN"):
-            ours = by_seed(t, values(t, "sample", *when, f"{group}, {method}")).mean()
+            ours = by_seed(t, values(t, "sample", when, f"{group}, {method}")).mean()
             leads.append(ours - (cloned if np.isnan(vae) else vae))
     return np.nanmax(leads)
 
@@ -708,7 +713,7 @@ def crossings(t: Tables) -> pd.Series:
 def mean_score(runs: str, *where: tuple[str, int]) -> Callable[[Tables], float]:
     def mean(t: Tables) -> float:
         """policies.csv, `score` of sample: the mean over tasks of the means over seeds"""
-        scores = [values(t, "sample", "after", str(at), f"{of}, {runs}") for of, at in where]
+        scores = [values(t, "sample", f"after {at}", f"{of}, {runs}") for of, at in where]
         return np.mean([by_seed(t, some).mean() for some in scores])
 
     return mean

@@ -22,9 +22,9 @@ KEYS = {  # of the rows that `add` adds, or replaces by later ones
     "diagnoses": ["run", "agent", "step"],
     "returns": ["run", "task", "of", "step"],
 }
-# Replays on door-human have 60 episodes, but BEAR's first seed has 100.
+# Replays on door-human have 60 episodes, but the first seeds of BEAR and of UWAC without SN 100.
 COUNTED = "(policy in ('sample', 'vae') or policy == 'best' and candidates == 100) and "
-COUNTED += "(task != 'door-human' or episodes == 60 or method == 'bear')"
+COUNTED += "(task != 'door-human' or episodes == 60 or method in ('bear', 'uwac-no-sn'))"
 DIAGNOSED = {"mmd": "mmd_10", "ood_auroc": "auroc_uniform", "q_share": "q_share_diagnosed"}
 SHORT = {"warmup_steps": "warmup", "mmd_kernel": "kernel"}  # in names of runs
 NO_COLUMNS = {"env_id", "run_dir", "resume", "dataset_path"}  # of arguments
