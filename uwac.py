@@ -702,8 +702,8 @@ def command_line(agent_type=Agent, update=update, description: str = __doc__) ->
     try:
         train(*ready)
     except KeyboardInterrupt:
-        steps = [0, *(row["step"] for row in ready[3]["history"])]
-        sys.exit(f"stopped: {sys.argv[0]} --resume {ready[0]} goes on from update {steps[-1]}")
+        last = [0, *(row["step"] for row in ready[3]["history"])][-1]
+        sys.exit(f"stopped: python {sys.argv[0]} --resume {ready[0]} goes on from update {last}")
     except (FloatingPointError, Timeout) as error:
         sys.exit(f"error: {error}")
 
