@@ -129,14 +129,13 @@ def runs_of(t: Tables, group: str) -> list[str]:
 
 def values(t: Tables, metric: str, when: str | None, group: str) -> pd.Series:
     """A metric of each agent of a group: "after 9" updates, on average "from 9" on or "from 9 to
-    20", or the highest "by 9"."""
+    20", the highest "by 9", or wherever it was measured (None)."""
     rows = t.agents[["run", "agent", "step", metric]].dropna()
     rows = rows[rows["run"].isin(runs_of(t, group))]
-    word, *numbers = when.replace(",", "").replace(" to ", " ").split() if when else [""]
-    if word:
-        first, last = int(numbers[0]), int(numbers[-1])
-        highest = np.inf if word == "from" and len(numbers) == 1 else last
-        rows = rows[rows["step"].between(0 if word == "by" else first, highest)]
+    word, *numbers = re.sub(",| to", "", when or "ever 0").split()
+    first, last = [*map(int, numbers), np.inf][:2]
+    limits = {"after": (first, first), "from": (first, last), "by": (0, first), "ever": (0, np.inf)}
+    rows = rows[rows["step"].between(*limits[word])]
     found = rows.set_index(["run", "agent"])[metric]
     if word == "by":
         return found.groupby(level=[0, 1]).max()
@@ -343,6 +342,7 @@ LATE = {
     "relocate-expert again: BEAR + SN with w = 0.01": (45, 50),
 }
 LAST = "from 90,000 to 100,000"
+USUAL = "warm-up of 40,000"
 TABLES = {
     "bounds": Table(
         "three seeds each",
@@ -430,13 +430,13 @@ TABLES = {
             ("relocate-expert: UWAC", "relocate-expert, UWAC, seed == 0", 25_000),
             ("the same, second seed", "relocate-expert, UWAC, seed == 1", 25_000),
             ("the same, third seed", "relocate-expert, UWAC, seed == 2", 25_000),
-            ("door-expert: UWAC + SN, warm-up of 40,000", "door-expert late, UWAC + SN", 70_000),
+            (f"door-expert: UWAC + SN, {USUAL}", "door-expert late, UWAC + SN", 70_000),
             ("the same run, later", "door-expert late, UWAC + SN", 250_000),
-            ("door-expert: BEAR + SN, 40,000, too", "door-expert late, BEAR + SN", 70_000),
+            (f"door-expert: BEAR + SN, {USUAL}", "door-expert late, BEAR + SN", 70_000),
             ("the same run, later", "door-expert late, BEAR + SN", 100_000),
-            ("relocate-expert: UWAC + SN, 40,000, too", "relocate-expert late, UWAC + SN", 60_000),
+            (f"relocate-expert: UWAC + SN, {USUAL}", "relocate-expert late, UWAC + SN", 60_000),
             ("the same run, later", "relocate-expert late, UWAC + SN", 100_000),
-            ("relocate-expert: BEAR + SN, 40,000, too", "relocate-expert late, BEAR + SN", 100_000),
+            (f"relocate-expert: BEAR + SN, {USUAL}", "relocate-expert late, BEAR + SN", 100_000),
         ],
         {
             "updates": updates,

@@ -37,7 +37,8 @@ def left(run):
 
 
 @pytest.mark.parametrize("happens, said", [
-    (lambda: os.kill(os.getpid(), signal.SIGINT), r".+py --resume run goes on from update 3$"),
+    (lambda: os.kill(os.getpid(), signal.SIGINT),
+     r"stopped: python .+py --resume run goes on from update 3$"),
     (lambda: np.nan, "error: diverged at update 6: {'vae_loss': "),
 ])  # fmt: skip
 def test_a_run_that_something_ends_goes_on(script, happens, said, monkeypatch, capsys):
