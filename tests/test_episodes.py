@@ -1,10 +1,10 @@
-"""benchmark/lib/episodes.py: how many steps are played, and in which order they stand."""
+"""benchmark/datasets/episodes.py: how many steps are played, and in which order they stand."""
 
 import numpy as np
 import pytest
 from conftest import Point
 
-from benchmark.lib import episodes
+from benchmark.datasets import episodes
 
 
 @pytest.mark.parametrize("steps, played", [(79, 80), (80, 80), (81, 160)])

@@ -14,8 +14,8 @@ from conftest import Point, command_line, short, zeroed
 
 import d4rl
 import uwac
-from benchmark.lib.methods import SCRIPTS, script_of
 from benchmark.measure import diagnose, evaluate, true_q
+from benchmark.methods import SCRIPTS, script_of
 
 
 def records(file="run/evaluation.json"):

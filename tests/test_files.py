@@ -1,4 +1,4 @@
-"""benchmark/lib/files.py: files that are whole."""
+"""benchmark/files.py: files that are whole."""
 
 import io
 import json
@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from tqdm import tqdm
 
-from benchmark.lib import files
-from benchmark.lib.files import add_rows, commit, errors_in_one_line, write_json
+from benchmark import files
+from benchmark.files import add_rows, commit, errors_in_one_line, write_json
 
 
 def test_rows_are_replaced_by_those_of_the_same_key(tmp_path):

@@ -13,9 +13,9 @@ from conftest import Point, command_line, short
 
 import d4rl
 from benchmark import make_dataset
-from benchmark.lib import sac
-from benchmark.lib.actors import load_player, task_of
-from benchmark.lib.episodes import COLUMNS
+from benchmark.datasets import sac
+from benchmark.datasets.episodes import COLUMNS
+from benchmark.datasets.players import load_player, task_of
 from benchmark.make_dataset import Args
 
 HANDS = ("pen", "hammer", "door", "relocate")

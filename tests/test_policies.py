@@ -1,4 +1,4 @@
-"""benchmark/lib/policies.py: who plays."""
+"""benchmark.policies.py: who plays."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""benchmark/lib/sac.py: an update by hand, a training that goes on, which snapshots count."""
+"""benchmark/datasets/sac.py: an update by hand, a training that goes on, which snapshots count."""
 
 import pytest
 import torch
@@ -6,7 +6,7 @@ from conftest import Point
 from torch.distributions import Normal, TanhTransform, TransformedDistribution
 from torch.testing import assert_close
 
-from benchmark.lib import sac
+from benchmark.datasets import sac
 from benchmark.make_dataset import Args
 
 SMALL = {"train_steps": 400, "learning_starts": 150, "eval_every": 100, "eval_episodes": 1}

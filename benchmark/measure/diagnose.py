@@ -1,7 +1,7 @@
 """What the constraint and the variance do in finished runs, at 1,000 states of their data.
 
-    python -m benchmark.measure.diagnose runs/RUN runs/OTHER_RUN
-    python -m benchmark.measure.diagnose runs/RUN --dataset-path FILE   # where its data lie now
+    python benchmark/measure/diagnose.py runs/RUN runs/OTHER_RUN
+    python benchmark/measure/diagnose.py runs/RUN --dataset-path FILE   # where its data lie now
 
 Printed, and kept in RUN/diagnosis-STEP.json, means over states for each seed:
   mmd                 of the actor and the behaviour VAE, at 4, 10 and 100 samples
@@ -34,9 +34,13 @@ To compare auroc_uniform with, how well the same random actions are told apart b
 RUN/variance-STEP.png shows Var[Q] at both kinds of actions, as the paper's figure 4.
 """
 
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # to start from any folder
+
 import copy
 from dataclasses import replace
-from pathlib import Path
 from types import ModuleType
 
 import numpy as np
@@ -47,10 +51,9 @@ from torch import Tensor
 
 import d4rl
 import uwac
-from benchmark.lib.data import load_transitions
-from benchmark.lib.figures import new_figure, save
-from benchmark.lib.files import errors_in_one_line, try_to_write, write_json
-from benchmark.lib.policies import load
+from benchmark.figures import new_figure, save
+from benchmark.files import errors_in_one_line, try_to_write, write_json
+from benchmark.policies import load, load_transitions
 
 NUM_STATES = 1_000
 NUM_SAMPLES = (4, 10, 100)

@@ -1,8 +1,8 @@
 """How large discounted returns are, to compare Q with: means and standard deviations (_std) over
 steps, and the standard errors of the means over episodes (_error).
 
-    python -m benchmark.measure.true_q door-human hopper-medium
-    python -m benchmark.measure.true_q --policy door-expert runs/RUN
+    python benchmark/measure/true_q.py door-human hopper-medium
+    python benchmark/measure/true_q.py --policy door-expert runs/RUN
 
 Of the data of tasks, found as the scripts find them, or of files in D4RL's format:
   in_episode  discounted sum of the rewards that the data have
@@ -18,7 +18,10 @@ first two of episodes that they play, and
 Gamma is 0.99, or the run's. RUN/true-q-STEP.json keeps the row of a run.
 """
 
+import sys
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # to start from any folder
 
 import numpy as np
 import pandas as pd
@@ -29,10 +32,10 @@ from scipy.stats import sem
 
 import d4rl
 import uwac
-from benchmark.lib.actors import load_player
-from benchmark.lib.episodes import play
-from benchmark.lib.files import errors_in_one_line, try_to_write, write_json
-from benchmark.lib.policies import load
+from benchmark.datasets.episodes import play
+from benchmark.datasets.players import load_player
+from benchmark.files import errors_in_one_line, try_to_write, write_json
+from benchmark.policies import load
 
 GAMMA = 0.99  # the scripts' default
 LAST = 20  # rewards of an episode that its continuation repeats

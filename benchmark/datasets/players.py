@@ -14,9 +14,9 @@ import torch
 
 import d4rl
 import uwac
-from benchmark.lib.policies import load
+from benchmark.policies import load
 
-POLICIES = Path(__file__).resolve().parents[1] / "policies"
+POLICIES = Path(__file__).resolve().with_name("policies")
 
 
 class Player(NamedTuple):

@@ -18,9 +18,9 @@ from tqdm import tqdm
 
 import d4rl
 import uwac
-from benchmark.lib.actors import dimensions, sample
-from benchmark.lib.episodes import play
-from benchmark.lib.files import write
+from benchmark.datasets.episodes import play
+from benchmark.datasets.players import dimensions, sample
+from benchmark.files import write
 
 
 class SAC(nn.Module):
