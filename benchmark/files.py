@@ -19,11 +19,6 @@ from pydantic_core import to_json
 T = TypeVar("T")
 OneOrMore = Annotated[tuple[T, ...], Field(min_length=1)]  # of an argument
 
-MODEL = {  # the commands that name a device
-    "cpu": "lscpu 2>/dev/null | sed -n 's/^ *Model name: *//p'",
-    "cuda": "nvidia-smi --query-gpu=name --format=csv,noheader | head -n 1",
-}
-
 
 @contextmanager
 def errors_in_one_line():
@@ -120,12 +115,6 @@ def new_files(folder: Path, program: str):
         write_json(listing, {file.name: checksum(file) for file in new})
         for file in new:
             file.replace(folder / file.name)
-
-
-def hardware(line: str) -> str:
-    """With a model's name, of a script's result: "cpu, 1 threads" -> "AMD EPYC, 1 threads"."""
-    device, threads = line.split(", ")
-    return f"{subprocess.getoutput(MODEL[device]) or device}, {threads}"
 
 
 def commit(checkout: Path) -> str:

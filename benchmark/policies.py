@@ -37,6 +37,7 @@ def load(run: Path) -> tuple[ModuleType, uwac.Agent, dict]:
         raise ValueError(f"{run}: not a run's folder, of {scripts} ({error})") from error
     if not saved["history"]:
         raise ValueError(f"{run}: was not evaluated yet")
+    saved.setdefault("updates", saved["history"][-1]["step"])  # earlier versions kept none
     return script, agent, saved
 
 

@@ -49,7 +49,7 @@ def test_the_last_evaluation_again(points, algorithm, monkeypatch, capsys):
 
 def test_each_policy_plays_its_own_actions(points, monkeypatch):
     """The mean is 0.5 before the tanh, one sample has a std of e^2; the VAE's is 50."""
-    agent, saved = uwac.Agent(short(uwac), 3, 2), {"history": [{"step": 6}]}
+    agent, saved = uwac.Agent(short(uwac), 3, 2), {"updates": 6}
     zeroed(agent.actor, agent.vae.decoder)
     with torch.no_grad():
         agent.actor.layers[2].bias[:] = torch.tensor([0.5, 0.5, 2, 2])

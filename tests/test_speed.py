@@ -57,7 +57,7 @@ def test_the_literal_version_passes_all_candidates_through_the_critic_100_times(
 def test_a_version_is_what_its_name_says(version, candidates):
     """Of ten candidates the literal one computes ten variances."""
     case = Case(version, "hopper-medium", num_seeds=2, batch_size=4, passes=7)
-    update, gflop = speed.make_update(case, Args(dropout=0.2, threads=1, matmul_precision="medium"))
+    update, gflop = speed.prepared(case, Args(dropout=0.2, threads=1, matmul_precision="medium"))
     agent, data, step = update.args
     assert agent.algorithm == ("bear" if version == "BEAR" else "uwac") and step == 1
     assert (agent.args.num_seeds, agent.args.batch_size) == (2, 4)
@@ -129,7 +129,7 @@ def test_a_time_is_an_updates_in_ms_and_memory_in_mb(clock, monkeypatch):
 
     usage = SimpleNamespace(ru_maxrss=3_000)  # KB
     monkeypatch.setattr(speed.resource, "getrusage", lambda who: usage)
-    monkeypatch.setattr(speed, "make_update", lambda case, args: (update, 1.0))
+    monkeypatch.setattr(speed, "prepared", lambda case, args: (update, 1.0))
     ms, mb = speed.time_updates(Case("BEAR"), Args(seconds=20, threads=1))
     assert (ms, mb) == (500, 3) and 40 <= len(updates) < 80
 

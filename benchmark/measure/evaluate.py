@@ -83,7 +83,7 @@ def mean_and_error(values: np.ndarray) -> str:
 def play(run: Path, agent: uwac.Agent, saved: dict, args: Args) -> None:
     """Adds to RUN/evaluation.json, and prints a line for each policy."""
     env_id = agent.args.env_id
-    step = saved["history"][-1]["step"]
+    step = saved["updates"]
     seed = [args.seed, step]
     about = {"step": step, "episodes": args.episodes, "seed": args.seed}
     unit = "score" if d4rl.full_id(env_id) in d4rl.TASK_OF else "return"

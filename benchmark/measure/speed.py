@@ -96,14 +96,8 @@ def plain_uncertainty(critic, obs: Tensor, action: Tensor, args: uwac.Args) -> T
     return torch.stack(q).var(0).sum(0)
 
 
-@functools.cache  # one of each in a process
-def make_update(case: Case, args: Args):
-    """The version's update, as a function of nothing, of a new agent on random data; and its
-    matmuls' arithmetic in GFLOP."""
-    torch.set_num_threads(args.threads)
-    torch.set_float32_matmul_precision(args.matmul_precision)
-    torch.empty(8_000_000)  # as the scripts' set_up, for glibc's sake
-    torch.manual_seed(0)
+def make_update(case: Case, args: Args) -> functools.partial:
+    """The version's update of a new agent on random data, as a function of nothing."""
     version, passes, sizes = case.version, case.passes, case._asdict()
     script = bear if version == "BEAR" else uwac
     for name in ("version", "passes"):
@@ -111,40 +105,52 @@ def make_update(case: Case, args: Args):
     if script is uwac:
         sizes |= {"variance": "analytic" if version == "UWAC analytic" else "mc"}
         sizes |= {"passes": passes, "dropout": args.dropout}
-    script_args = script.Args(**sizes, cuda_graph=args.cuda_graph)
+    settings = script.Args(**sizes, cuda_graph=args.cuda_graph)
     obs_dim, action_dim = TASKS[case.env_id]
-    agent = script.Agent(script_args, obs_dim, action_dim).to(uwac.DEVICE)
+    torch.manual_seed(0)
+    agent = script.Agent(settings, obs_dim, action_dim).to(uwac.DEVICE)
     if version == "UWAC literal":
-        agent.target_critic.num_candidates = script_args.num_candidates
+        agent.target_critic.num_candidates = settings.num_candidates
         agent.critic.num_candidates = 1  # the actor's loss has one action a state
-        agent.uncertainty = functools.partial(literal_uncertainty, args=script_args)
+        agent.uncertainty = functools.partial(literal_uncertainty, args=settings)
     if version == "UWAC mc, plain passes":
-        agent.uncertainty = functools.partial(plain_uncertainty, args=script_args)
+        agent.uncertainty = functools.partial(plain_uncertainty, args=settings)
     shapes = (obs_dim,), (action_dim,), (), (obs_dim,), ()
     data = [2 * torch.rand(10_000, *shape, device=uwac.DEVICE) - 1 for shape in shapes]
     data[-1].zero_()  # done
     step = torch.ones((), device=uwac.DEVICE)
-    update = functools.partial(script.update, agent, data)
-    update(step)  # makes the optimizers' state
+    return functools.partial(script.update, agent, data, step)
+
+
+@functools.cache  # once in a process
+def prepared(case: Case, args: Args):
+    """The update, ready to be timed, and its matmuls' arithmetic in GFLOP."""
+    torch.set_num_threads(args.threads)
+    torch.set_float32_matmul_precision(args.matmul_precision)
+    torch.empty(8_000_000)  # as the scripts' set_up, for glibc's sake
+    update = make_update(case, args)
+    update()  # makes the optimizers' state
     with FlopCounterMode(display=False) as counter:
-        update(step)
+        update()
     if args.cuda_graph:
         from tensordict.nn import CudaGraphModule
 
-        update = CudaGraphModule(update)
+        *agent_and_data, step = update.args
+        graph = CudaGraphModule(functools.partial(update.func, *agent_and_data))
+        update = functools.partial(graph, step)
     for _ in range(4):  # records the graph
-        update(step)
-    return functools.partial(update, step), counter.get_total_flops() / 1e9
+        update()
+    return update, counter.get_total_flops() / 1e9
 
 
 def gflop_of(case: Case, args: Args) -> float:
-    return make_update(case, args)[1]
+    return prepared(case, args)[1]
 
 
 def time_updates(case: Case, args: Args) -> tuple[float, float]:
     """Milliseconds of an update, the mean of as many as take args.seconds; and the peak memory so
     far in MB, of tensors on a GPU, else of the process, libraries included."""
-    update, _ = make_update(case, args)
+    update, _ = prepared(case, args)
     timer = Timer("update()", globals={"update": update}, num_threads=args.threads)
     seconds = timer.blocked_autorange(min_run_time=args.seconds).mean
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3

@@ -51,6 +51,7 @@ def main(args: Args) -> None:
     agent = uwac.Agent(settings, obs.shape[1], action.shape[1]).to(uwac.DEVICE)
     returns = returns_of(rewards_and_ends(path, args.env_id))
     result = {
+        "task": args.env_id,
         "command": f"python benchmark/variants/bc.py {' '.join(sys.argv[1:])}",
         "data": d4rl.describe(path),
         "data_score": d4rl.normalized_score(args.env_id, returns.mean()),
