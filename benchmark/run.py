@@ -136,7 +136,7 @@ def options_of(method: str, options: list[list[str]], methods: tuple[str, ...]) 
 def file_of(task: str, dataset_path: Path | None) -> tuple[Path, str]:
     """The file to train on, and its SHA-256. Found here, once, so that no worker finds another, and
     no two download the same. Raises ValueError and OSError."""
-    path = (dataset_path or d4rl.download(task)).expanduser().resolve()
+    path = (dataset_path or d4rl.download(task)).expanduser().absolute()
     return path, checksum(path)
 
 
@@ -363,8 +363,8 @@ def reach(address: str) -> None:
 
 def scripts_now(run: Run) -> dict[str, str]:
     """SHA-256 of the files that would train it, by their names."""
-    modules = uwac, script_of("bear"), script_of(run.words[0])
-    return {Path(module.__file__).name: checksum(Path(module.__file__)) for module in modules}
+    script = script_of(run.words[0])
+    return getattr(script, "checksums", uwac.checksums)(script.Agent, script.update)
 
 
 def is_finished(name: str, run: Run, args: Args) -> bool:

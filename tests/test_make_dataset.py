@@ -97,7 +97,8 @@ def test_policy_of_a_run(points, script, monkeypatch):
     env = gym.make("Point-v0")
     starts = [env.reset(seed=3 + episode)[0] for episode in range(40)]
     np.testing.assert_array_equal(arrays["observations"][::5], starts)
-    assert words in metadata["command"] and metadata["environment"] == "Point-v0"
+    assert metadata["command"].endswith("make_dataset.py --policy run --steps 198 --seed 3")
+    assert metadata["environment"] == "Point-v0"
     assert f"{script.__name__}.py after 2 updates" in metadata["policy"]
     assert "points.hdf5" not in metadata["policy"]
     assert make_dataset.new_file(Args(), "module:ns/Env-v0").name == "module-ns-Env-v0.hdf5"

@@ -1,8 +1,8 @@
 """benchmark/run.py: what a grid is, that nothing runs twice, what is done with failures."""
 
 import fcntl
-import hashlib
 import json
+import os
 import socket
 import sys
 from argparse import ArgumentTypeError
@@ -17,46 +17,50 @@ from conftest import command_line
 from pydantic.dataclasses import dataclass
 
 import d4rl
-from benchmark import run
-from benchmark.lib import files
-from benchmark.lib.methods import Method
-from benchmark.variants import ensembles as ensembles_module
+from benchmark import files, methods, run
+from benchmark.methods import METHODS, Method
+from benchmark.variants import weights
 
 for module in (run, files):
     ray.cloudpickle.register_pickle_by_value(module)  # workers cannot import it from here
 
+DEMO = d4rl.HERE / d4rl.DEMO
 # In place of uwac.py: ten updates, a checkpoint after each, result.json after it at the fifth and
-# the last. A signal ends it after the checkpoint of --kill-at, before result.json is written.
+# the last. --kill-at ends it after that checkpoint, before result.json is written.
 STUB = """
-import json, os, signal, sys
+import argparse, json, os, signal, sys
 from pathlib import Path
-words = dict(zip(sys.argv[1::2], sys.argv[2::2]))
-folder = Path(words.get("--resume") or words["--run-dir"])
+parser = argparse.ArgumentParser()
+for name in ("--dataset-path", "--run-dir", "--total-steps", "--kill-at"):
+    parser.add_argument(name)
+words, _ = parser.parse_known_args()
+assert "--resume" in sys.argv
+folder, total = Path(words.run_dir), int(words.total_steps)
 folder.mkdir(exist_ok=True)
 checkpoint = folder / "checkpoint.pt"
-total = int(words.get("--total-steps", 10))
 
 def write_result(step):
     history = [{"step": at, "score": [1.0, 4.0]} for at in sorted({min(5, step), step})]
-    result = {"history": history, "data": {"path": "/a/b"}, "hardware": "cpu, 1 threads"}
+    result = {"history": history, "updates": step, "data": {"path": "/a/b", "max_reward": 1}}
     (folder / "result.json").write_text(json.dumps(result))
 
 print("threads", os.environ["OMP_NUM_THREADS"], "gpus", os.environ["CUDA_VISIBLE_DEVICES"])
-print("data", words.get("--dataset-path"))
+print("data", words.dataset_path)
+if words.kill_at == "0":
+    print("process", os.getpid(), "update", 0)
+    sys.exit("error: no good")
 step = 0
-if "--resume" in words:
+if checkpoint.exists():
     step = int(checkpoint.read_text())
     write_result(step)
-while step < total:
+while step < total and words.kill_at != "-1":
     step += 1
     print("process", os.getpid(), "update", step, flush=True)
-    if words.get("--kill-at") == "0":
-        sys.exit("error: no good")
-    if words.get("--kill-at") == "-1":
-        sys.exit()
     checkpoint.write_text(str(step))
-    if words.get("--kill-at") == str(step):
+    if words.kill_at == str(step):
         os.kill(os.getpid(), signal.SIGKILL)
+    if words.kill_at == "-" + str(step):
+        sys.exit(143)  # as uwac.py after SIGTERM
     if step in (5, total):
         write_result(step)
 """
@@ -68,7 +72,9 @@ folder, *words = sys.argv[1:]
 file = Path(folder, "evaluation.json")
 records = json.loads(file.read_text()) if file.exists() else []
 step = int(Path(folder, "checkpoint.pt").read_text())
-records += [{"step": step, "policy": word} for word in words[words.index("--policies") + 1 :]]
+episodes = int(words[words.index("--episodes") + 1])
+policies = words[words.index("--policies") + 1 :]
+records += [{"step": step, "policy": policy, "episodes": episodes} for policy in policies]
 file.write_text(json.dumps(records))
 print("played", step)
 """
@@ -79,27 +85,33 @@ class StubArgs:
     env_id: str
     seed: int
     kill_at: int = 11
-    dataset_path: str | None = None
+    dataset_path: Path | None = None
     total_steps: int = 10
     warmup_steps: int = 5
-    resolved = lambda self: self
 
 
 @pytest.fixture
 def stub(tmp_path, monkeypatch):
+    """Arguments of a grid of one run, of a method that trains the stub."""
     measure = tmp_path / "benchmark" / "measure"
     measure.mkdir(parents=True)
     (measure / "evaluate.py").write_text(EVALUATE)
     (tmp_path / "stub.py").write_text(STUB)
     monkeypatch.setattr(run, "ROOT", tmp_path)
-    monkeypatch.setitem(run.METHODS, "stub", Method("stub", "", ""))
-    module = SimpleNamespace(Args=StubArgs, __file__=tmp_path / "stub.py")
-    monkeypatch.setitem(sys.modules, "stub", module)
-    args = run.Args(tasks=("door-demo",), seeds=1, folder=tmp_path / "grid")
-    args.methods = ("stub",)
+    monkeypatch.setitem(METHODS, "bear", Method(str(tmp_path / "stub.py"), "", ""))
+    sums = lambda agent, update: {"stub.py": "now", "uwac.py": "now, too"}
+    script = SimpleNamespace(Args=StubArgs, Agent=None, update=None, checksums=sums)
+    for module in (run, methods):
+        monkeypatch.setattr(module, "script_of", lambda command: script)
+    args = run.Args(tasks=("door-demo",), methods=("bear",), seeds=1, folder=tmp_path / "grid")
     for folder in ("work", "logs"):
         (args.folder / folder).mkdir(parents=True)
     return args
+
+
+def only_run(args, *options):
+    ((name, one),) = run.grid(args, [*options]).items()
+    return name, one
 
 
 def log_of(args, name):
@@ -121,14 +133,12 @@ def test_a_grid_is_every_task_method_and_seed_with_the_options_in_the_name(capsy
     assert second == "door-demo__uwac-std__0__dataset-path-b__total-steps-200__beta-0.8"
     assert last.startswith("module-ns-Env-v0__uwac-std__1__")
     assert [name.split("__")[2] for name in runs] == list("00001111")  # seeds are outermost
-    words = "uwac --weighting std --env-id module:ns/Env-v0 --seed 1 --dataset-path b"
+    words = f"{METHODS['uwac-std'].command} --env-id module:ns/Env-v0 --seed 1 --dataset-path b"
     assert runs[last].words == [*words.split(), "--total-steps", "200", "--beta", "0.8"]
     assert (runs[last].total_steps, runs[last].warmup_steps) == (200, 40_000)
-
-
-def test_several_seeds_in_one_run():
+    assert run.has("bear", "--cuda-graph") and run.has("bear", "--no-cuda_graph")
     args = run.Args(tasks=("door-demo",), methods=("bear",), seeds=1, dry_run=True)
-    ((name, one),) = run.grid(args, ["--num-seeds", "5"]).items()
+    name, one = only_run(args, "--num-seeds", "5")
     assert name == "door-demo__bear__0__num-seeds-5" and one.words[-2:] == ["--num-seeds", "5"]
 
 
@@ -145,7 +155,6 @@ def test_a_name_is_a_short_file_and_no_other_runs():
 @pytest.mark.parametrize("methods, option, warned", [
     (("bear", "uwac"), [], True),
     (("bear", "bear+sn", "uwac"), [], False),
-    (("bear", "uwac", "uwac-no-sn"), [], False),
     (("bear", "uwac"), ["--spectral-norm", "False"], False),
 ])  # fmt: skip
 def test_bear_without_norm_beside_uwac_with_it_is_said(methods, option, warned, capsys):
@@ -157,82 +166,79 @@ def test_bear_without_norm_beside_uwac_with_it_is_said(methods, option, warned, 
 
 
 def test_a_killed_run_goes_on_and_an_error_is_not_tried_again(stub, capsys):
-    killed, options = "door-demo__stub__0__kill-at-5", ["--kill-at", "5"]
+    """By a signal, or as uwac.py after one."""
     settings = {"include_dashboard": False, "log_to_driver": False}
+    runs = {}
     with ray.init("local", num_cpus=2, object_store_memory=10**8, **settings):
-        assert run.run(run.grid(stub, options), stub) == {}
-        ((failed, error),) = run.run(run.grid(stub, ["--kill-at", "0"]), stub).items()
-    processes, steps = zip(*updates(stub, killed))
-    assert [int(step) for step in steps] == [*range(1, 11)]
-    assert processes[0] == processes[4] != processes[5] == processes[9]
-    result = json.loads((stub.folder / f"{killed}.json").read_text())
-    assert "commit" in result and result["hardware"] == files.hardware("cpu, 1 threads")
-    lines = capsys.readouterr().out.splitlines()  # among Ray's
-    assert [line for line in lines if line.startswith(killed)] == [
+        for step in ("5", "-6", "0"):
+            runs |= run.grid(stub, ["--kill-at", step])
+        ((failed, error),) = run.run(runs, stub).items()
+    killed, stopped, _ = runs
+    for name, at in ((killed, 5), (stopped, 6)):
+        processes, steps = zip(*updates(stub, name))
+        assert [int(step) for step in steps] == [*range(1, 11)]
+        assert processes[0] == processes[at - 1] != processes[at] == processes[9]
+    assert "commit" in json.loads((stub.folder / f"{killed}.json").read_text())
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith(killed)]
+    assert lines[:2] == [
         f"{killed}: 5 of 10 updates (warm-up): score 2.5",
         f"{killed}: 10 of 10 updates: score 2.5",
-        f"{killed}: finished, 0 to go",
     ]
+    assert lines[2].startswith(f"{killed}: finished, ")
     assert "exit code 1: error: no good" in str(error) and failed in str(error)
     assert len(updates(stub, failed)) == 1
-    assert [file.stem for file in stub.folder.glob("*.json")] == [killed]
+    assert {file.stem for file in stub.folder.glob("*.json")} == {killed, stopped}
     stub.dry_run = True  # of what is left
-    assert run.main(stub, options) == 0
+    assert run.main(stub, ["--kill-at", "5"]) == 0
     assert capsys.readouterr().out.endswith("1 runs, 1 of them finished before\n")
 
 
 def test_what_a_run_leaves_in_the_grids_folder(stub):
-    path = d4rl.download("door-demo")
-    one = run.Run("bear+sn", ["bear", "--dataset-path", "a b"], "", None, 10, 5, True)
-    run.keep("name", {"data": d4rl.describe(path)}, stub, one)
+    _, one = only_run(stub)
+    one = one._replace(words=["bear.py", "--dataset-path", "a b"], method="bear+sn", study="why")
+    (stub.folder / "work" / "name").mkdir()
+    (stub.folder / "work" / "name" / "forked_from.json").write_text('{"run": "w"}')
+    run.keep("name", {"data": d4rl.describe(DEMO)}, stub, one)
     result = json.loads((stub.folder / "name.json").read_text())
-    max_reward = pytest.approx(d4rl.read(path)["rewards"].max())
-    data = d4rl.describe(path) | {"path": path.name, "max_reward": max_reward}
+    max_reward = pytest.approx(d4rl.read(DEMO)["rewards"].max())
+    data = d4rl.describe(DEMO) | {"path": DEMO.name, "max_reward": max_reward}
     assert result.pop("data") == data
-    assert result == {"method": "bear+sn", "command": "python -m bear --dataset-path 'a b'"}
+    about = {"method": "bear+sn", "study": "why", "forked_from": {"run": "w"}}
+    assert result == about | {"command": "python bear.py --dataset-path 'a b'"}
 
 
 def test_a_run_killed_between_checkpoint_and_result_is_mended(stub, monkeypatch):
+    """Also where files cannot be locked."""
+    monkeypatch.setattr(fcntl, "flock", Mock(side_effect=OSError(38, "Function not implemented")))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")  # which it is not given
-    ((name, one),) = run.grid(stub, ["--kill-at", "10"]).items()
+    name, one = only_run(stub, "--kill-at", "10")
     with pytest.raises(RuntimeError, match="exit code -9"):
         run.train(name, one, stub)
-    assert [row["step"] for row in run.history_of(stub.folder / "work" / name)] == [5]
+    assert run.result_of(stub.folder / "work" / name)["updates"] == 5
     assert [row["step"] for row in run.train(name, one, stub)["history"]] == [5, 10]
     assert len(updates(stub, name)) == 10 and log_of(stub, name)[0] == "threads 1 gpus "
 
 
-def test_after_each_leg_the_policies_are_played_once(stub):
-    stub.legs = 4
-    ((name, one),) = run.grid(stub, []).items()
+def test_after_each_leg_the_policies_are_played_once_or_what_is_missing_again(stub):
+    stub.legs, stub.leg_episodes = 4, 3
+    name, one = only_run(stub)
     for _ in range(2):
         result = run.train(name, one, stub)
     played = [line.split()[1] for line in log_of(stub, name) if line.startswith("played")]
     assert played == ["4", "8", "10"] and len(updates(stub, name)) == 10
-    found = [(one["step"], one["policy"]) for one in result["policies"]]
-    assert found == [(step, policy) for step in (4, 8, 10) for policy in run.POLICIES]
-
-
-def test_policies_of_which_some_are_missing_are_played_again(stub):
-    stub.legs = 10
-    ((name, one),) = run.grid(stub, []).items()
-    run.train(name, one, stub)
+    found = [tuple(one.values()) for one in result["policies"]]
+    assert found == [(step, policy, 3) for step in (4, 8, 10) for policy in run.POLICIES]
     file = stub.folder / "work" / name / "evaluation.json"
-    file.write_text(json.dumps(json.loads(file.read_text())[1:]))
+    file.write_text(json.dumps(json.loads(file.read_text())[:-1]))
     run.train(name, one, stub)
     assert log_of(stub, name).count("played 10") == 2
-
-
-def test_an_option_is_a_methods_own_with_no_before_it_too():
-    assert run.has("bear", "--cuda-graph") and run.has("bear", "--no-cuda_graph")
-    assert run.has("uwac", "--beta") and not run.has("bear", "--beta")
 
 
 def test_two_grids_do_not_write_one_run(stub, monkeypatch):
     """The second waits, and finds it finished. It has the threads and the GPU that it is given."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")
     stub.gpus, stub.cpus = 0.5, 3
-    ((name, one),) = run.grid(stub, []).items()
+    name, one = only_run(stub)
     with ThreadPoolExecutor() as pool:
         first, second = pool.map(run.train, [name] * 2, [one] * 2, [stub] * 2)
     assert first == second
@@ -240,95 +246,73 @@ def test_two_grids_do_not_write_one_run(stub, monkeypatch):
     assert log_of(stub, name)[0] == "threads 3 gpus 7"
 
 
-def test_a_cluster_that_is_not_joined_is_one_line(tmp_path, monkeypatch, refused):
-    error = ray.exceptions.AuthenticationError("no token")
-    monkeypatch.setattr(ray, "init", Mock(side_effect=error))
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        address = f"127.0.0.1:{server.getsockname()[1]}"
-        words = f"--tasks door-demo --address {address} --folder {tmp_path}"
-        assert refused(words, run).startswith(f"error: --address {address}: no token")
-    monkeypatch.setattr(ray, "init", None)  # where nobody listens it is not even tried
-    assert refused(words, run).endswith("Connection refused")
+@pytest.mark.parametrize("given", [False, True])
+def test_a_run_trains_on_the_file_that_the_grid_found_or_not_at_all(given, stub, monkeypatch):
+    """Wherever its worker is, and whatever it would find itself; not on one that has changed."""
+    folder = stub.folder.parent
+    options = []
+    if given:
+        monkeypatch.chdir(folder)
+        (folder / "a.hdf5").write_bytes(b"data")
+        options = ["--dataset-path", "a.hdf5"]
+    name, one = only_run(stub, *options)
+    monkeypatch.chdir("/")
+    monkeypatch.setattr(d4rl, "download", None)
+    run.train(name, one, stub)
+    assert f"data {folder / 'a.hdf5' if given else DEMO}" in log_of(stub, name)
+    assert one.words[5:] == options  # as they were typed
+    with pytest.raises(ValueError, match="not the file that run.py found"):
+        run.train(name, one._replace(sha256="another"), stub)
 
 
-@pytest.mark.parametrize("cpus, gpus, found", [(4, 0, True), (5, 0, False), (4, 1, False)])
-def test_a_node_has_all_that_a_run_wants(cpus, gpus, found, stub, monkeypatch):
-    """Not one of it on one node, and the rest on another, or on one that is gone."""
-    nodes = [(True, {"CPU": 4.0}), (True, {"CPU": 2.0, "GPU": 1.0}), (False, {"CPU": 9, "GPU": 9})]
-    nodes = [{"Alive": alive, "Resources": resources} for alive, resources in nodes]
-    monkeypatch.setattr(ray, "nodes", lambda: nodes)
-    stub.cpus, stub.gpus = cpus, gpus
-    if found:
-        assert run.run({}, stub) == {}
-        return
-    with pytest.raises(ArgumentTypeError, match=f"^--cpus {cpus} --gpus {gpus}: no node of local"):
-        run.run({}, stub)
-
-
-@pytest.mark.parametrize("data", [[], ["--dataset-path", "mine.hdf5"]])
-def test_data_are_fetched_once_and_only_where_they_are_d4rls(data, monkeypatch):
+def test_data_are_fetched_once_for_all_runs_of_a_task(monkeypatch):
     asked = []
-    monkeypatch.setattr(d4rl, "download", asked.append)
+    monkeypatch.setattr(d4rl, "download", lambda task: asked.append(task) or DEMO)
+    run.file_of.cache_clear()
     args = run.Args(tasks=("door-human", "hopper-medium"), methods=("bear", "uwac"), seeds=2)
-    run.grid(args, data)
-    assert asked == ([] if data else ["door-human", "hopper-medium"])
-
-
-def test_workers_find_the_data_from_their_own_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    one = run.Run(
-        "bear", ["bear", "--dataset_path", "a.hdf5", "--seed", "0"], "", None, 10, 5, True
-    )
-    words = run.anywhere(one).words
-    assert words == ["bear", "--dataset_path", str(tmp_path / "a.hdf5"), "--seed", "0"]
-    assert one.words[2] == "a.hdf5"
-
-
-def test_without_locks_of_files_a_run_trains(stub, monkeypatch):
-    monkeypatch.setattr(fcntl, "flock", Mock(side_effect=OSError(38, "Function not implemented")))
-    ((name, one),) = run.grid(stub, []).items()
-    assert [row["step"] for row in run.train(name, one, stub)["history"]] == [5, 10]
+    run.grid(args, [])
+    run.grid(args, ["--dataset-path", str(DEMO)])
+    run.file_of.cache_clear()
+    assert asked == ["door-human", "hopper-medium"]
 
 
 @pytest.mark.parametrize("stops", ["training", "evaluation"])
-def test_what_ends_too_early_or_in_an_evaluation_is_no_result(stops, stub, tmp_path):
+def test_what_ends_too_early_or_in_an_evaluation_is_no_result(stops, stub):
     """A training that ends without an error, and one whose policies cannot be played."""
-    options = ["--kill-at", "-1"] if stops == "training" else []
     if stops == "evaluation":
         stub.legs = 10
-        program = tmp_path / "benchmark" / "measure" / "evaluate.py"
+        program = stub.folder.parent / "benchmark" / "measure" / "evaluate.py"
         program.write_text("raise SystemExit('error: no step limit')")
-    ((name, one),) = run.grid(stub, options).items()
-    code = "0: process" if stops == "training" else "1: error: no step limit"
+    name, one = only_run(stub, *(["--kill-at", "-1"] if stops == "training" else []))
+    code = "0: data" if stops == "training" else "1: error: no step limit"
     with pytest.raises(ValueError, match=f"^exit code {code}"):
         run.train(name, one, stub)
 
 
 def test_how_far_a_run_is(stub):
-    """By evaluations after 20 updates, and the bars of two parts, of which the second has 20 more
+    """By result.json at 20 updates, and by the bars of two parts, of which the second has 20 more
     of the 50 that lead to the end of a leg, or of the run."""
-    one = run.Run("stub", ["stub"], "", None, 100, 5, False)
+    one = only_run(stub)[1]._replace(total_steps=100)
     work, log = stub.folder / "work" / "a", stub.folder / "logs" / "a.log"
     assert run.updates_now("a", one, stub) == 0
-    log.write_text(" 30%|# | 30/100 [00:09<00:21, 3.3it/s]\n40/100: mmd 0.1\n")
-    assert run.updates_now("a", one, stub) == 30
-    work.mkdir()
-    (work / "result.json").write_text(json.dumps({"history": [{"step": 10}, {"step": 50}]}))
-    with open(log, "a") as file:
-        file.write("\r  0%| | 0/50 [00:00<?, ?it/s]\r 40%|# | 20/50 [00:09<00:21, 2.2it/s]")
-    assert run.updates_now("a", one, stub) == 70
-    stub.legs = 80
-    with open(log, "a") as file:
-        file.write("\r 40%|# | 10/30 [00:09<00:21, 2.2it/s]")
-    assert run.updates_now("a", one, stub) == 60
-    with open(log, "a") as file:
-        file.write("\r 100%|# | 30/30 [00:09<00:21, 2.2it/s]")  # and no evaluation yet
-    assert run.updates_now("a", one, stub) == 50
+    bars = [" 30%|# | 30/100 [00:09<00:21, 3.3it/s]\n40/100: mmd 0.1\n"]
+    bars += ["\r  0%| | 0/50 [00:00<?, ?it/s]\r 40%|# | 20/50 [00:09<00:21, 2.2it/s]"]
+    bars += ["\r 40%|# | 10/30 [00:09<00:21, 2.2it/s]"]
+    bars += ["\r 100%|# | 30/30 [00:09<00:21, 2.2it/s]"]  # and no evaluation yet
+    found = []
+    for i, bar in enumerate(bars):
+        with open(log, "a") as file:
+            file.write(bar)
+        found.append(run.updates_now("a", one, stub))
+        work.mkdir(exist_ok=True)
+        (work / "result.json").write_text('{"history": [], "updates": 50}')
+        one = one._replace(ends=[80, 100] if i else [])
+    assert found == [30, 70, 60, 50]
 
 
 def test_a_line_of_what_runs():
     """30 updates in 60 s, and 160 to go."""
-    runs = {name: run.Run("stub", ["stub"], "", None, 1_000, 5, False) for name in "abc"}
+    runs = {name: SimpleNamespace(total_steps=1_000) for name in "abc"}
     first = {"a": 990, "b": 900, "c": 920}
     last = {"a": 990, "b": 910, "c": 920}
     now = {"a": 1_000, "b": 920, "c": 920}
@@ -339,67 +323,107 @@ def test_a_line_of_what_runs():
 
 
 def test_a_run_that_another_script_made_is_said(stub, capsys):
-    data = stub.folder / "data.hdf5"
-    data.write_bytes(b"data")
-    one = run.Run("bear", ["bear"], "Point-v0", data, 10, 5, False)
-    ensembles = run.Run("uwac-rem", ["benchmark.variants.ensembles"], "", None, 10, 5, False)
+    _, one = only_run(stub)
     assert not run.is_finished("a", one, stub)
-    now = run.scripts_now(ensembles)
-    assert now["ensembles.py"] == files.checksum(Path(ensembles_module.__file__))
-    same = {"sha256": hashlib.sha256(b"data").hexdigest()}
+    same, now = {"sha256": one.sha256}, run.scripts_now(one)
     for name, scripts, of_data in (
-        ("a", {"bear.py": "another"}, same),
-        ("b", now, {"sha256": "any, as there are none now"}),
+        ("a", {"uwac.py": "another"}, same),
+        ("b", now, same),
         ("c", {"mine.py": "x"}, same),
-        ("d", {}, {"sha256": "another"}),
+        ("d", now, {"sha256": "another"}),
     ):
         result = {"scripts": [scripts], "data": of_data}
         (stub.folder / f"{name}.json").write_text(json.dumps(result))
-        assert run.is_finished(name, ensembles if name == "b" else one, stub)
-    (stub.folder / "e.json").write_text(json.dumps({"data": same}))  # of an earlier version
-    assert run.is_finished("e", one, stub)
+        assert run.is_finished(name, one, stub)
     by_script, by_data = capsys.readouterr().out.splitlines()
-    assert by_script.startswith("a: finished with another bear.py; without ")
+    assert by_script.startswith("a: finished with another uwac.py; without ")
     assert by_data.startswith("d: finished with another data file; without ")
 
 
-class Remote:
-    """In place of Ray: a task runs at once."""
+def test_the_scripts_of_a_method_are_all_that_define_it():
+    names = {"bear": {"bear.py"}, "uwac-code": {"uwac.py", "weights.py", "uwac_code.py"}}
+    for method, files_of_it in names.items():
+        command = METHODS[method].command
+        found = run.scripts_now(SimpleNamespace(words=command.split()))
+        assert found.keys() == files_of_it
+    assert found["weights.py"] == files.checksum(Path(weights.__file__))
 
-    def __call__(self, function):
-        self.function = function
-        return self
 
-    def remote(self, *given):
+class Ray:
+    """In its place, what runs each task at once, and has the first ready; it asserts what it gets
+    where a test says what that is."""
+
+    exceptions = ray.exceptions
+    wanted = {}
+
+    def init(self, address, runtime_env, **_):
+        assert address == self.wanted.get("address", "local")
+        modules = runtime_env["env_vars"]["PYTHONPATH"].split(os.pathsep)
+        assert modules == [str(Path(run.__file__).parents[1]), "/their/modules"]
+
+    def nodes(self):
+        nodes = self.wanted.get("nodes", [(True, {"CPU": 9.0})])
+        return [{"Alive": alive, "Resources": resources} for alive, resources in nodes]
+
+    def remote(self, num_cpus, num_gpus, max_retries, retry_exceptions):
+        assert (num_cpus, num_gpus) == self.wanted.get("resources", (1, 0))
+        return lambda train: SimpleNamespace(remote=lambda *given: lambda: train(*given))
+
+    def wait(self, references, timeout):
+        return references[:1], references[1:]
+
+    def get(self, reference):
         try:
-            result = self.function(*given)
+            return reference()
         except (RuntimeError, ValueError) as error:
-            result = ray.exceptions.RayError(str(error))
-            result.cause = error
-        return lambda: result
-
-
-def get(reference):
-    result = reference()
-    if isinstance(result, Exception):
-        raise result
-    return result
+            failed = ray.exceptions.RayError(str(error))
+            failed.cause = error
+            raise failed from error
 
 
 @pytest.fixture
-def no_ray(monkeypatch):
-    """In its place, what runs each task at once, and has the first ready."""
-    for name, fake in {
-        "init": Mock(),
-        "nodes": lambda: [{"Alive": True, "Resources": {"CPU": 9.0}}],
-        "remote": lambda **settings: Remote(),
-        "wait": lambda references, timeout: (references[:1], references[1:]),
-        "get": get,
-    }.items():
-        monkeypatch.setattr(ray, name, fake)
+def at_once(stub, monkeypatch):
+    """The program's run of two seeds of the stub, without Ray; its exit code."""
+    monkeypatch.setitem(sys.modules, "ray", Ray())
+    monkeypatch.setattr(run, "ray", sys.modules["ray"])
+    monkeypatch.setattr(Ray, "wanted", {})
+    monkeypatch.setattr(run, "ROOT", Path(run.__file__).parents[1])
+    monkeypatch.setenv("PYTHONPATH", "/their/modules")
+    words = f"--tasks door-demo --methods bear --seeds 2 --folder {stub.folder}"
+    return lambda more="": command_line(run, f"{words} {more}", monkeypatch)
 
 
-def test_every_minute_a_line_on_all_but_what_failed(stub, no_ray, monkeypatch):
+@pytest.mark.parametrize("cpus, gpus, found", [(4, 0, True), (5, 0, False), (4, 1, False)])
+def test_a_node_has_all_that_a_run_wants(cpus, gpus, found, stub, at_once):
+    """Not one of it on one node, and the rest on another, or on one that is gone."""
+    nodes = [(True, {"CPU": 4.0}), (True, {"CPU": 2.0, "GPU": 1.0}), (False, {"CPU": 9, "GPU": 9})]
+    Ray.wanted = {"nodes": nodes, "resources": (cpus, gpus)}
+    stub.cpus, stub.gpus = cpus, gpus
+    if found:
+        assert run.run(run.grid(stub, []), stub) == {}
+        return
+    with pytest.raises(ArgumentTypeError, match=f"^--cpus {cpus} --gpus {gpus}: no node of local"):
+        run.run({}, stub)
+
+
+def test_the_cluster_that_is_named_is_joined_or_one_line_says_why_not(
+    at_once, stub, monkeypatch, refused
+):
+    words = f"--tasks door-demo --methods bear --seeds 1 --folder {stub.folder} --address"
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        Ray.wanted = {"address": address}
+        assert at_once(f"--address {address} --seeds 1") == 0
+        error = ray.exceptions.AuthenticationError("no token")
+        monkeypatch.setattr(Ray, "init", Mock(side_effect=error))
+        line = refused(f"{words} {address} --total-steps 11", run)
+        assert line.startswith(f"error: --address {address}: no token")
+    monkeypatch.setattr(Ray, "init", None)  # where nobody listens it is not even tried
+    line = refused(f"{words} {address} --total-steps 11", run)
+    assert line.endswith("Connection refused")
+
+
+def test_every_minute_a_line_on_all_but_what_failed(stub, at_once, monkeypatch):
     lines = []
     monkeypatch.setattr(run, "state_of", lambda *given: lines.append(given) or "")
     runs = run.grid(stub, []) | run.grid(stub, ["--kill-at", "0"])
@@ -413,39 +437,68 @@ def test_every_minute_a_line_on_all_but_what_failed(stub, no_ray, monkeypatch):
     assert [*counted] == [good] and now[good] == 10
 
 
-@pytest.fixture
-def at_once(stub, no_ray, tmp_path, monkeypatch):
-    """A program's run of the stub, without Ray; its exit code."""
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    words = f"--tasks door-demo --methods stub --seeds 2 --folder {stub.folder}"
-    return lambda more="": command_line(run, f"{words} {more}", monkeypatch)
-
-
 def test_the_exit_code_says_whether_a_run_failed(at_once, stub, capsys):
     assert at_once() == 0
     said = capsys.readouterr()
     lines = ["2 runs, 0 of them finished before", f"logs are in {stub.folder / 'logs'}"]
     assert said.out.splitlines()[:2] == lines
     assert said.out.splitlines()[-1] == f"0 runs failed, results are in {stub.folder}"
-    assert len(list(stub.folder.glob("door-demo__stub__[01].json"))) == 2
+    assert len(list(stub.folder.glob("door-demo__bear__[01].json"))) == 2
     assert at_once("--kill-at 0") == 1
-    said = capsys.readouterr()
-    assert said.err.count("exit code 1: error: no good") == 2
-    assert said.out.splitlines()[-1] == f"2 runs failed, results are in {stub.folder}"
-
-
-def test_a_result_has_its_command_as_it_was_typed(at_once, stub, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert at_once("--dataset-path=a.hdf5 --seeds 1") == 0
-    (file,) = stub.folder.glob("*.json")
-    assert f"data {tmp_path / 'a.hdf5'}" in log_of(stub, file.stem)
-    command = "python -m stub --env-id door-demo --seed 0 --dataset-path a.hdf5"
-    assert json.loads(file.read_text())["command"] == command
+    assert capsys.readouterr().err.count("exit code 1: error: no good") == 2
 
 
 def test_ctrl_c_says_how_to_go_on(at_once, stub, monkeypatch, capsys):
-    monkeypatch.setattr(ray, "wait", Mock(side_effect=KeyboardInterrupt))
+    monkeypatch.setattr(Ray, "wait", Mock(side_effect=KeyboardInterrupt))
     assert at_once() == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("stopped: the same command goes on from the last evaluations; ")
-    assert line.endswith(f"report.py {stub.folder / 'work'} shows what there is")
+
+
+def test_a_relative_folder_is_the_one_where_the_grid_began(at_once, stub, monkeypatch):
+    """Though workers have current folders of their own."""
+    monkeypatch.chdir(stub.folder.parent)
+    remote = Ray.remote
+    moved = lambda self, **settings: os.chdir("/") or remote(self, **settings)
+    monkeypatch.setattr(Ray, "remote", moved)
+    assert at_once("--folder grid --seeds 1") == 0
+    assert len(list(stub.folder.glob("*.json"))) == 1
+
+
+STUDIES = """
+[other]
+[[why.grid]]
+tasks = ["door-demo"]
+methods = ["bear"]
+seeds = 1
+options = "--kill-at 12 --fork-of runs/{task}-{seed}"
+[[why.grid]]
+tasks = ["door-demo"]
+methods = ["bear"]
+seeds = 2
+options = ""
+"""
+
+
+def test_a_study_is_its_grids_and_forks_run_last(at_once, stub, monkeypatch, tmp_path):
+    """Options beside it change all of them."""
+    (tmp_path / "studies.toml").write_text(STUDIES)
+    monkeypatch.setattr(run, "STUDIES", tmp_path / "studies.toml")
+    order, forks = [], []
+    train = run.train
+    monkeypatch.setattr(run, "train", lambda name, *rest: order.append(name) or train(name, *rest))
+
+    def fork(source, run_dir, agent_type, args):
+        forks.append((str(source), run_dir.name, args.kill_at, len(order)))
+
+    monkeypatch.setattr(run, "fork", fork)
+    words = ["--study", "why", "--folder", str(stub.folder), "--total-steps", "11"]
+    given = run.tyro.cli(run.Args, args=words, return_unknown_args=True)
+    assert run.main(*given, words) == 0
+    *plain, forked = order
+    assert plain == [f"door-demo__bear__{seed}__total-steps-11" for seed in (0, 1)]
+    assert forks == [("runs/door-demo-0", forked, 12, 2)]
+    result = json.loads((stub.folder / f"{plain[0]}.json").read_text())
+    assert (result["study"], result["updates"]) == ("why", 11)
+    with pytest.raises(ArgumentTypeError, match="^--study what: there are other, why$"):
+        run.grids_of("what")

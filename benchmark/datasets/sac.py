@@ -27,7 +27,7 @@ class SAC(nn.Module):
     def __init__(self, obs_dim: int, action_dim: int):
         super().__init__()
         self.actor = uwac.Actor(1, obs_dim, action_dim)
-        self.critic = uwac.Critic(1, obs_dim, action_dim)
+        self.critic = uwac.Critic(uwac.Args(spectral_norm=False), obs_dim, action_dim)
         self.target_critic = copy.deepcopy(self.critic).requires_grad_(False)
         self.log_alpha = nn.Parameter(torch.zeros(()))
         self.adam = torch.optim.Adam(self.parameters(), 3e-4, fused=True)
