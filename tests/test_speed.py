@@ -74,6 +74,27 @@ def test_a_version_is_what_its_name_says(version, candidates):
     assert larger == pytest.approx(2 * gflop, rel=0.2)  # nothing but its matmuls, which grow with B
 
 
+def test_a_cuda_graph_is_of_the_step_alone(monkeypatch):
+    """By a stand-in for tensordict's, as there is no GPU."""
+    calls = []
+
+    def update(agent, data, step):
+        calls.append(("eager", agent, data, step))
+
+    def graph(function):
+        assert function.args == ("agent", "data")
+        return lambda step: calls.append(("graph", step))
+
+    made = functools.partial(update, "agent", "data", 1)
+    monkeypatch.setattr(speed, "make_update", lambda case, args: made)
+    tensordict = SimpleNamespace(nn=SimpleNamespace(CudaGraphModule=graph))
+    monkeypatch.setitem(sys.modules, "tensordict", tensordict)
+    monkeypatch.setitem(sys.modules, "tensordict.nn", tensordict.nn)
+    launch, _ = speed.prepared(Case("BEAR", batch_size=3), Args(threads=1, cuda_graph=True))
+    launch()
+    assert calls == [("eager", "agent", "data", 1)] * 2 + [("graph", 1)] * 5
+
+
 class InThisProcess:
     """In place of a process pool with one worker."""
 
