@@ -89,16 +89,15 @@ class Args:
 class Run(NamedTuple):
     method: str
     words: list[str]  # the script with its arguments but --run-dir
-    task: str
+    args: uwac.Args  # what the script makes of them
     data: Path | None  # the file that it trains on; None in a dry run
     sha256: str | None  # of the file
-    total_steps: int  # updates
-    warmup_steps: int
-    spectral_norm: bool
-    ends: list[int]  # updates after which evaluate.py plays all policies
-    episodes: int  # of each policy then
-    fork_of: str | None = None
-    study: str | None = None
+    grid: Args  # whose --legs and --fork-of are its own
+
+    def ends(self) -> list[int]:
+        """Updates after which training stops."""
+        total, legs = self.args.total_steps, self.grid.legs
+        return [*range(legs, total, legs), total] if legs else [total]
 
 
 def split(words: list[str]) -> list[list[str]]:
@@ -144,12 +143,7 @@ def run_of(method: str, words: list[str], grid: Args) -> Run:
     """Ends as the script would where arguments are wrong."""
     args = tyro.cli(script_of(words[0]).Args, args=words[1:])
     data = (None, None) if grid.dry_run else file_of(args.env_id, args.dataset_path)
-    spectral_norm = getattr(args, "spectral_norm", False)
-    ends = [*range(grid.legs, args.total_steps, grid.legs), args.total_steps] if grid.legs else []
-    return Run(
-        *(method, words, args.env_id, *data, args.total_steps, args.warmup_steps, spectral_norm),
-        *(ends, grid.leg_episodes, grid.fork_of, grid.study),
-    )
+    return Run(method, words, args, *data, grid)
 
 
 def name_of(task: str, method: str, seed: int, options: list[list[str]]) -> str:
@@ -165,7 +159,8 @@ def name_of(task: str, method: str, seed: int, options: list[list[str]]) -> str:
 
 def warn_of_norm(task: str, runs: list[Run]) -> None:
     """Where UWAC alone has spectral norm, two things differ between the methods."""
-    kinds = {(run.method.startswith("bear"), run.spectral_norm) for run in runs}
+    norms = [getattr(run.args, "spectral_norm", False) for run in runs]
+    kinds = {(run.method.startswith("bear"), norm) for run, norm in zip(runs, norms)}
     if kinds == {(True, False), (False, True)}:
         fair = "add --methods bear+sn, or uwac-no-sn, to see what the weights do"
         print(f"{task}: here UWAC has spectral norm and BEAR has not; {fair}")
@@ -189,10 +184,9 @@ def grid(args: Args, words: list[str]) -> dict[str, Run]:
             for method, of_method in chosen.items():
                 words = f"{METHODS[method].command} --env-id {task} --seed {seed}".split()
                 words += [word for option in of_method for word in option]
-                one = run_of(method, words, args)
-                runs[name_of(task, method, seed, of_method)] = one
+                runs[name_of(task, method, seed, of_method)] = run_of(method, words, args)
     for task in args.tasks:
-        warn_of_norm(task, [run for run in runs.values() if task in run.words])
+        warn_of_norm(task, [run for run in runs.values() if run.args.env_id == task])
     return runs
 
 
@@ -235,21 +229,21 @@ def train(name: str, run: Run, args: Args) -> dict:
     training = [sys.executable, ROOT / script, *words, "--dataset-path", run.data]
     training += ["--run-dir", run_dir, "--resume", "--total-steps"]
     evaluate = [sys.executable, ROOT / "benchmark/measure/evaluate.py", run_dir]
-    evaluate += ["--episodes", str(run.episodes), "--policies", *POLICIES]
+    evaluate += ["--episodes", str(run.grid.leg_episodes), "--policies", *POLICIES]
     code = 0
     with open(log_file, "a") as log:
         # The run inherits this lock: one that outlives a lost worker is waited for, not doubled.
         with contextlib.suppress(OSError):  # without locks the run's own refuses a second
             fcntl.flock(log, fcntl.LOCK_EX)
         call = functools.partial(subprocess.call, stdout=log, stderr=log, env=environment)
-        for step in run.ends or [run.total_steps]:
+        for step in run.ends():
             if code == 0 and result_of(run_dir)["updates"] < step:
                 code = call([*training, str(step)])
-            if code == 0 and run.ends and policies_played(step, run_dir) < len(POLICIES):
+            if code == 0 and run.grid.legs and policies_played(step, run_dir) < len(POLICIES):
                 code = call(evaluate)
     result = result_of(run_dir)
-    if code == 0 and result["updates"] >= run.total_steps:
-        if run.ends:
+    if code == 0 and result["updates"] >= run.args.total_steps:
+        if run.grid.legs:
             result["policies"] = read_json(run_dir / "evaluation.json")
         return result | {"commit": commit(ROOT)}
     lines = log_file.read_text("utf-8", "replace").split("\n")
@@ -262,8 +256,8 @@ def train(name: str, run: Run, args: Args) -> dict:
 def show_progress(name: str, run: Run, rows: list[dict]) -> None:
     """A line for each evaluation."""
     for row in rows:
-        where = " (warm-up)" if row["step"] <= run.warmup_steps else ""
-        steps = f"{row['step']:,} of {run.total_steps:,} updates{where}"
+        where = " (warm-up)" if row["step"] <= run.args.warmup_steps else ""
+        steps = f"{row['step']:,} of {run.args.total_steps:,} updates{where}"
         scores = [f"{key} {mean(row[key]):.1f}" for key in row if key in ("score", "score_sample")]
         print(f"{name}: {steps}: {', '.join(scores)}", flush=True)
 
@@ -273,22 +267,22 @@ def updates_now(name: str, run: Run, args: Args) -> int:
     done = result_of(args.folder / "work" / name)["updates"]
     log_file = args.folder / "logs" / f"{name}.log"
     bars = re.findall(rb"(\d+)/(\d+) \[", log_file.read_bytes()) if log_file.exists() else []
-    end = next((end for end in (*run.ends, run.total_steps) if end > done), done)
+    end = next((end for end in run.ends() if end > done), done)
     for n, m in bars[-1:]:
         done = max(done, end - int(m) + int(n)) if int(n) < int(m) else done
     return done
 
 
-def state_of(runs: dict[str, Run], first: dict, last: dict, now: dict, seconds: float) -> str:
-    """What runs, how far it is, and when all will be done: by the updates that each run had
-    `seconds` ago, at the last line and now."""
+def state_of(totals: dict, first: dict, last: dict, now: dict, seconds: float) -> str:
+    """What runs, how far it is, and when all will be done: by the updates that each run is to have,
+    had `seconds` ago, had at the last line and has now."""
     words = [
-        f"{name} has {now[name]:,} of {run.total_steps:,} updates"
-        for name, run in runs.items()
-        if last[name] < now[name] < run.total_steps
+        f"{name} has {now[name]:,} of {total:,} updates"
+        for name, total in totals.items()
+        if last[name] < now[name] < total
     ]
-    done = sum(now[name] - first[name] for name in runs)
-    left = sum(run.total_steps - now[name] for name, run in runs.items())
+    done = sum(now[name] - first[name] for name in totals)
+    left = sum(total - now[name] for name, total in totals.items())
     if done > 0:
         words.append(f"all done in {timedelta(seconds=round(left * seconds / done))} at this rate")
     return f"{datetime.now():%H:%M}: {', '.join(words) or 'no update in the last minute'}"
@@ -299,8 +293,8 @@ def keep(name: str, result: dict, args: Args, run: Run) -> None:
     result["data"]["max_reward"] = max_reward(result["data"])
     result["data"]["path"] = Path(result["data"]["path"]).name
     result |= {"method": run.method, "command": shlex.join(["python", *run.words])}
-    if run.study:
-        result["study"] = run.study
+    if run.grid.study:
+        result["study"] = run.grid.study
     copied = args.folder / "work" / name / "forked_from.json"
     if copied.exists():
         result["forked_from"] = read_json(copied)
@@ -341,10 +335,9 @@ def run(runs: dict[str, Run], args: Args) -> dict[str, Exception]:
                 print(f"{name}: finished, {len(waiting)} to go", flush=True)
         if time.monotonic() >= said + EVERY:
             said = time.monotonic()
-            counted = {name: one for name, one in runs.items() if name not in failed}
-            now = {name: one.total_steps for name, one in runs.items()}
-            now |= {name: updates_now(name, runs[name], args) for name in waiting.values()}
-            print(state_of(counted, first, last, now, said - began), flush=True)
+            totals = {name: runs[name].args.total_steps for name in runs if name not in failed}
+            now = {name: updates_now(name, runs[name], args) for name in totals}
+            print(state_of(totals, first, last, now, said - began), flush=True)
             last = now
     return failed
 
@@ -385,11 +378,9 @@ def fork_all(runs: dict[str, Run], args: Args) -> None:
     """Copies what runs go on from into their folders, unless they have begun. Raises ValueError."""
     for name, one in runs.items():
         run_dir = args.folder / "work" / name
-        if one.fork_of and not (run_dir / "checkpoint.pt").exists():
-            script = script_of(one.words[0])
-            of_run = tyro.cli(script.Args, args=one.words[1:])
-            source = one.fork_of.format(task=one.task, seed=of_run.seed)
-            fork(Path(source).expanduser(), run_dir, script.Agent, of_run)
+        if one.grid.fork_of and not (run_dir / "checkpoint.pt").exists():
+            source = one.grid.fork_of.format(task=one.args.env_id, seed=one.args.seed)
+            fork(Path(source).expanduser(), run_dir, script_of(one.words[0]).Agent, one.args)
 
 
 def main(args: Args, options: list[str], words: list[str] = ()) -> int:
@@ -423,7 +414,7 @@ def main(args: Args, options: list[str], words: list[str] = ()) -> int:
     failed = {}
     try:
         for forked in (False, True):  # what is copied must be there
-            now = {name: one for name, one in left.items() if bool(one.fork_of) == forked}
+            now = {name: one for name, one in left.items() if bool(one.grid.fork_of) == forked}
             fork_all(now, args)
             failed |= run(now, args)
     except KeyboardInterrupt:

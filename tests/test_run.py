@@ -21,7 +21,7 @@ from benchmark import files, methods, run
 from benchmark.methods import METHODS, Method
 from benchmark.variants import weights
 
-for module in (run, files):
+for module in (run, files, sys.modules[__name__]):
     ray.cloudpickle.register_pickle_by_value(module)  # workers cannot import it from here
 
 DEMO = d4rl.HERE / d4rl.DEMO
@@ -135,7 +135,7 @@ def test_a_grid_is_every_task_method_and_seed_with_the_options_in_the_name(capsy
     assert [name.split("__")[2] for name in runs] == list("00001111")  # seeds are outermost
     words = f"{METHODS['uwac-std'].command} --env-id module:ns/Env-v0 --seed 1 --dataset-path b"
     assert runs[last].words == [*words.split(), "--total-steps", "200", "--beta", "0.8"]
-    assert (runs[last].total_steps, runs[last].warmup_steps) == (200, 40_000)
+    assert (runs[last].args.total_steps, runs[last].args.warmup_steps) == (200, 40_000)
     assert run.has("bear", "--cuda-graph") and run.has("bear", "--no-cuda_graph")
     args = run.Args(tasks=("door-demo",), methods=("bear",), seeds=1, dry_run=True)
     name, one = only_run(args, "--num-seeds", "5")
@@ -195,7 +195,8 @@ def test_a_killed_run_goes_on_and_an_error_is_not_tried_again(stub, capsys):
 
 def test_what_a_run_leaves_in_the_grids_folder(stub):
     _, one = only_run(stub)
-    one = one._replace(words=["bear.py", "--dataset-path", "a b"], method="bear+sn", study="why")
+    one = one._replace(words=["bear.py", "--dataset-path", "a b"], method="bear+sn")
+    one.grid.study = "why"
     (stub.folder / "work" / "name").mkdir()
     (stub.folder / "work" / "name" / "forked_from.json").write_text('{"run": "w"}')
     run.keep("name", {"data": d4rl.describe(DEMO)}, stub, one)
@@ -292,7 +293,7 @@ def test_what_ends_too_early_or_in_an_evaluation_is_no_result(stops, stub):
 def test_how_far_a_run_is(stub):
     """By result.json at 20 updates, and by the bars of two parts, of which the second has 20 more
     of the 50 that lead to the end of a leg, or of the run."""
-    one = only_run(stub)[1]._replace(total_steps=100)
+    _, one = only_run(stub, "--total-steps", "100")
     work, log = stub.folder / "work" / "a", stub.folder / "logs" / "a.log"
     assert run.updates_now("a", one, stub) == 0
     bars = [" 30%|# | 30/100 [00:09<00:21, 3.3it/s]\n40/100: mmd 0.1\n"]
@@ -306,19 +307,19 @@ def test_how_far_a_run_is(stub):
         found.append(run.updates_now("a", one, stub))
         work.mkdir(exist_ok=True)
         (work / "result.json").write_text('{"history": [], "updates": 50}')
-        one = one._replace(ends=[80, 100] if i else [])
+        stub.legs = 80 if i else None
     assert found == [30, 70, 60, 50]
 
 
 def test_a_line_of_what_runs():
     """30 updates in 60 s, and 160 to go."""
-    runs = {name: SimpleNamespace(total_steps=1_000) for name in "abc"}
+    totals = dict.fromkeys("abc", 1_000)
     first = {"a": 990, "b": 900, "c": 920}
     last = {"a": 990, "b": 910, "c": 920}
     now = {"a": 1_000, "b": 920, "c": 920}
-    line = run.state_of(runs, first, last, now, 60.0)
+    line = run.state_of(totals, first, last, now, 60.0)
     assert line[5:] == ": b has 920 of 1,000 updates, all done in 0:05:20 at this rate"
-    line = run.state_of(runs, now, now, now, 60.0)
+    line = run.state_of(totals, now, now, now, 60.0)
     assert line[5:] == ": no update in the last minute"
 
 
@@ -432,9 +433,8 @@ def test_every_minute_a_line_on_all_but_what_failed(stub, at_once, monkeypatch):
     assert lines == []  # in less than a minute
     monkeypatch.setattr(run, "EVERY", 0)
     assert [*run.run(runs, stub)] == [bad]
-    (_, _, _, before, _), (counted, _, last, now, _) = lines
-    assert before == last == {good: 10, bad: 0}
-    assert [*counted] == [good] and now[good] == 10
+    (_, _, _, before, _), (totals, _, last, now, _) = lines
+    assert before == last == {good: 10, bad: 0} and totals == now == {good: 10}
 
 
 def test_the_exit_code_says_whether_a_run_failed(at_once, stub, capsys):

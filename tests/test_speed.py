@@ -167,7 +167,7 @@ def test_the_rate_of_products_is_that_of_the_fastest(clock, monkeypatch):
     assert speed.product_rate() == pytest.approx(2 * 2048**3 / 0.1 / 1e9)
 
 
-def test_a_later_call_adds_rows_and_draws_all_of_its_tasks(tmp_path, monkeypatch, capsys):
+def test_a_later_call_adds_rows(tmp_path, monkeypatch, capsys):
     """The table is of the new ones alone."""
     times = iter([1.0, 2.0, 3.0, 4.0])
 
@@ -176,18 +176,15 @@ def test_a_later_call_adds_rows_and_draws_all_of_its_tasks(tmp_path, monkeypatch
         of_all = {"group": group, **about, "peak_mb": 1, "ms": [ms], "floor_ms": [ms]}
         return [of_all | Case(name)._asdict() for name in "ab"]
 
-    drawn = []
     monkeypatch.setattr(speed, "measure", measure)
-    monkeypatch.setattr(speed, "plot", lambda rows, path: drawn.append((len(rows), path.name)))
     for groups in (("door-human", "passes"), ("door-human", "hopper-medium")):
         speed.main(speed.Args(groups=groups, folder=tmp_path, threads=1))
     rows = json.loads((tmp_path / "speed.json").read_text())
     found = [(row["group"], row["version"], row["ms"]) for row in rows[::2]]
     groups = "door-human", "passes", "door-human", "hopper-medium"
     assert found == [(group, "a", [ms]) for ms, group in enumerate(groups, 1)]
-    assert sorted(drawn[1:]) == [(2, "speed-hopper-medium.png"), (4, "speed-door-human.png")]
     said = capsys.readouterr().out.splitlines()
-    assert len([line for line in said if line.startswith("| a |")]) == 4
+    assert len([line for line in said if line.startswith("| a ")]) == 4
 
 
 def test_a_table_compares_with_its_groups_first_two_rows():
@@ -197,10 +194,10 @@ def test_a_table_compares_with_its_groups_first_two_rows():
             row = {"group": group, "peak_mb": 1, "ms": [ms], "floor_ms": [ms / 5]}
             rows.append(row | Case(version)._asdict())
     lines = speed.table(rows).splitlines()
-    ends = [line.split(" | ")[-4:] for line in lines]
-    assert ends[0] == ["ms", "over its floor", "over BEAR", "over UWAC analytic |"]
-    assert ends[4] == ["8.00", "5.00", "4.00", "2.00 |"]
-    assert ends[7] == ["50.00", "5.00", "5.00", "2.50 |"]
+    ends = [[cell.strip() for cell in line.split("|")[-5:-1]] for line in lines]
+    assert ends[0] == ["ms", "over its floor", "over BEAR", "over UWAC analytic"]
+    assert ends[4] == ["8.00", "5.00", "4.00", "2.00"]
+    assert ends[7] == ["50.00", "5.00", "5.00", "2.50"]
 
 
 @pytest.mark.parametrize("nothing", [

@@ -25,7 +25,6 @@ from statistics import median
 from typing import Literal, NamedTuple
 
 import pandas as pd
-import seaborn as sns
 import torch
 import tyro
 from torch import Tensor
@@ -34,7 +33,6 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import bear
 import uwac
-from benchmark.figures import new_figure, save
 from benchmark.files import add_rows, errors_in_one_line, rows_of, try_to_write
 
 TASKS = {"door-human": (39, 28), "hopper-medium": (11, 3)}  # D, A
@@ -62,7 +60,7 @@ class Args:
     cuda_graph: bool = False  # an update as one launch (needs tensordict)
     d3rlpy: Path | None = None  # a Python that has d3rlpy, whose BEAR then joins door-human
     dropout: float = 0.1  # rate, in UWAC
-    folder: Path = Path("runs/speed")  # of speed.json, to which rows are added, and figures
+    folder: Path = Path("runs/speed")  # of speed.json, to which rows are added
 
 
 def cases_of(group: str) -> list[Case]:
@@ -221,37 +219,14 @@ def ratio(row: dict, times: list[float]) -> str:
 
 def table(rows: list[dict]) -> str:
     """Markdown: a line for each row; the last columns compare with the group's first rows."""
-    head = [*Case._fields, "peak_mb", "ms", "over its floor", "over BEAR", "over UWAC analytic"]
-    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    lines = []
     for row in rows:
         first, second, *_ = [other["ms"] for other in rows if other["group"] == row["group"]]
-        cells = [str(row[name]) for name in head[:6]]
-        others = [1] * len(first), row["floor_ms"], first, second
-        cells += [ratio(row, times) for times in others]
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
-
-
-def plot(rows: list[dict], path: Path) -> None:
-    """The time of an update of each version on a task: a dot for each round."""
-    times = pd.DataFrame(rows).explode("ms", ignore_index=True).dropna(subset="ms")
-    times["ms"] = times["ms"].astype(float)
-    figure = new_figure(8, 3)
-    axes = figure.subplots()
-    sns.stripplot(
-        times,
-        x="ms",
-        y="version",
-        hue="matmul_precision",
-        dodge=True,
-        jitter=False,
-        alpha=0.5,
-        log_scale=True,
-        palette="colorblind",
-        ax=axes,
-    )
-    axes.set(xlabel="ms per update", ylabel="")
-    save(figure, path)
+        line = {name: row[name] for name in (*Case._fields, "peak_mb")}
+        line |= {"ms": ratio(row, [1] * len(first)), "over its floor": ratio(row, row["floor_ms"])}
+        line |= {"over BEAR": ratio(row, first), "over UWAC analytic": ratio(row, second)}
+        lines.append(line)
+    return pd.DataFrame(lines).to_markdown(index=False, disable_numparse=True)
 
 
 def main(args: Args) -> None:
@@ -266,17 +241,14 @@ def main(args: Args) -> None:
         about[name] = getattr(args, name)
     path = args.folder.expanduser() / "speed.json"
     path.parent.mkdir(parents=True, exist_ok=True)
-    kept = rows_of(path, KEY)
+    rows_of(path, KEY)  # no other file is there
     try_to_write(path.parent)
     rows = []
     for group in args.groups:
         new = measure(group, args, about)
-        kept = add_rows(path, new, KEY)
+        add_rows(path, new, KEY)
         rows += new
     print(about["hardware"], table(rows), sep="\n\n")
-    for task in set(args.groups) & set(TASKS):
-        of_task = [row for row in kept if row["group"] == task]
-        plot(of_task, path.parent / f"speed-{task}.png")
 
 
 if __name__ == "__main__":
