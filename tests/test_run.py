@@ -19,85 +19,69 @@ from pydantic.dataclasses import dataclass
 import d4rl
 from benchmark import files, methods, run
 from benchmark.methods import METHODS, Method
-from benchmark.variants import weights
 
 for module in (run, files, sys.modules[__name__]):
     ray.cloudpickle.register_pickle_by_value(module)  # workers cannot import it from here
 
 DEMO = d4rl.HERE / d4rl.DEMO
-# In place of uwac.py: ten updates, a checkpoint after each, result.json after it at the fifth and
-# the last. --kill-at ends it after that checkpoint, before result.json is written.
-STUB = """
-import argparse, json, os, signal, sys
-from pathlib import Path
-parser = argparse.ArgumentParser()
-for name in ("--dataset-path", "--run-dir", "--total-steps", "--kill-at"):
-    parser.add_argument(name)
-words, _ = parser.parse_known_args()
-assert "--resume" in sys.argv
-folder, total = Path(words.run_dir), int(words.total_steps)
-folder.mkdir(exist_ok=True)
-checkpoint = folder / "checkpoint.pt"
-
-def write_result(step):
-    history = [{"step": at, "score": [1.0, 4.0]} for at in sorted({min(5, step), step})]
-    result = {"history": history, "updates": step, "data": {"path": "/a/b", "max_reward": 1}}
-    (folder / "result.json").write_text(json.dumps(result))
-
-print("threads", os.environ["OMP_NUM_THREADS"], "gpus", os.environ["CUDA_VISIBLE_DEVICES"])
-print("data", words.dataset_path)
-if words.kill_at == "0":
-    print("process", os.getpid(), "update", 0)
-    sys.exit("error: no good")
-step = 0
-if checkpoint.exists():
-    step = int(checkpoint.read_text())
-    write_result(step)
-while step < total and words.kill_at != "-1":
-    step += 1
-    print("process", os.getpid(), "update", step, flush=True)
-    checkpoint.write_text(str(step))
-    if words.kill_at == str(step):
-        os.kill(os.getpid(), signal.SIGKILL)
-    if words.kill_at == "-" + str(step):
-        sys.exit(143)  # as uwac.py after SIGTERM
-    if step in (5, total):
-        write_result(step)
-"""
-# In place of evaluate.py: a record of each policy.
-EVALUATE = """
-import json, sys
-from pathlib import Path
-folder, *words = sys.argv[1:]
-file = Path(folder, "evaluation.json")
-records = json.loads(file.read_text()) if file.exists() else []
-step = int(Path(folder, "checkpoint.pt").read_text())
-episodes = int(words[words.index("--episodes") + 1])
-policies = words[words.index("--policies") + 1 :]
-records += [{"step": step, "policy": policy, "episodes": episodes} for policy in policies]
-file.write_text(json.dumps(records))
-print("played", step)
-"""
+NAME = "door-demo__bear__0"  # of a grid's only run
 
 
 @dataclass
 class StubArgs:
     env_id: str
     seed: int
-    kill_at: int = 11
+    beta: float = 1.0
     dataset_path: Path | None = None
     total_steps: int = 10
     warmup_steps: int = 5
 
 
+class Processes:
+    """In place of a run's: training leaves its updates, with an evaluation at the fifth and the
+    last; evaluate.py a record of each policy. One whose turn in `codes` is a number only ends."""
+
+    def __init__(self):
+        self.codes = []
+        self.started = []
+
+    def __call__(self, command, stdout, stderr, env):
+        python, program, *words = map(str, command)
+        assert python == sys.executable and stdout is stderr
+        self.started.append((Path(program).name, words, env))
+        print("the last word", file=stdout, flush=True)
+        code = self.codes.pop(0) if self.codes else None
+        if code is not None:
+            return code
+        value = lambda option: words[len(words) - words[::-1].index(option)]  # the last counts
+        if program.endswith("evaluate.py"):
+            folder = Path(words[0])
+            step = run.result_of(folder)["updates"]
+            about = {"step": step, "episodes": int(value("--episodes"))}
+            file = folder / "evaluation.json"
+            records = json.loads(file.read_text()) if file.exists() else []
+            policies = words[words.index("--policies") + 1 :]
+            file.write_text(json.dumps(records + [about | {"policy": who} for who in policies]))
+        else:
+            folder, step = Path(value("--run-dir")), int(words[-1])
+            folder.mkdir(exist_ok=True)
+            history = [{"step": at, "score": [1.0, 4.0]} for at in sorted({min(5, step), step})]
+            data = {"path": value("--dataset-path"), "max_reward": 1}
+            result = {"history": history, "updates": step, "data": data}
+            (folder / "result.json").write_text(json.dumps(result))
+        return 0
+
+
+@pytest.fixture
+def processes(monkeypatch):
+    processes = Processes()
+    monkeypatch.setattr(run.subprocess, "call", processes)
+    return processes
+
+
 @pytest.fixture
 def stub(tmp_path, monkeypatch):
-    """Arguments of a grid of one run, of a method that trains the stub."""
-    measure = tmp_path / "benchmark" / "measure"
-    measure.mkdir(parents=True)
-    (measure / "evaluate.py").write_text(EVALUATE)
-    (tmp_path / "stub.py").write_text(STUB)
-    monkeypatch.setattr(run, "ROOT", tmp_path)
+    """Arguments of a grid of one run, of a method whose script is a stub."""
     monkeypatch.setitem(METHODS, "bear", Method(str(tmp_path / "stub.py"), "", ""))
     sums = lambda agent, update: {"stub.py": "now", "uwac.py": "now, too"}
     script = SimpleNamespace(Args=StubArgs, Agent=None, update=None, checksums=sums)
@@ -112,15 +96,6 @@ def stub(tmp_path, monkeypatch):
 def only_run(args, *options):
     ((name, one),) = run.grid(args, [*options]).items()
     return name, one
-
-
-def log_of(args, name):
-    return (args.folder / "logs" / f"{name}.log").read_text().splitlines()
-
-
-def updates(args, name):
-    """Process and number of each update, from the run's log."""
-    return [line.split()[1::2] for line in log_of(args, name) if line.startswith("process")]
 
 
 def test_a_grid_is_every_task_method_and_seed_with_the_options_in_the_name(capsys):
@@ -165,31 +140,54 @@ def test_bear_without_norm_beside_uwac_with_it_is_said(methods, option, warned, 
     assert [line.split(":")[0] for line in lines] == ["door-demo"] * warned
 
 
-def test_a_killed_run_goes_on_and_an_error_is_not_tried_again(stub, capsys):
-    """By a signal, or as uwac.py after one."""
+def test_what_a_signal_ended_is_tried_again_and_an_error_is_not(stub, processes):
+    """uwac.py, too, ends after a signal; the same command begins a run, and goes on with it. What
+    ends early without an error has no result, either."""
+    for code, kind in ((-9, RuntimeError), (143, RuntimeError), (1, ValueError), (0, ValueError)):
+        processes.codes = [code]
+        with pytest.raises(kind, match=f"^exit code {code}: the last word"):
+            run.train(*only_run(stub), stub)
+    assert run.train(*only_run(stub), stub)["updates"] == 10
+    run.train(*only_run(stub), stub)  # is finished
+    commands = [words for _, words, _ in processes.started]
+    assert len(commands) == 5 and all(words == commands[0] for words in commands)
+    place = f"--dataset-path {DEMO} --run-dir {stub.folder / 'work' / NAME}".split()
+    assert commands[0][4:] == [*place, "--resume", "--total-steps", "10"]
+
+
+STUB = """
+import json, os, sys
+from pathlib import Path
+folder = Path(sys.argv[sys.argv.index("--run-dir") + 1])
+folder.mkdir(exist_ok=True)
+starts = len([*folder.iterdir()])
+(folder / f"start-{starts}").touch()
+if "2.0" in sys.argv:
+    sys.exit("error: no good")
+if starts == 0:
+    os.kill(os.getpid(), 9)
+history = [{"step": 5, "score": [1.0, 4.0]}, {"step": 10, "score": [2.0, 4.0]}]
+result = {"history": history, "updates": 10, "data": {"path": "/a/b", "max_reward": 1}}
+(folder / "result.json").write_text(json.dumps(result))
+"""
+
+
+def test_ray_starts_again_what_was_killed_and_no_error(stub, tmp_path, capsys):
+    (tmp_path / "stub.py").write_text(STUB)
     settings = {"include_dashboard": False, "log_to_driver": False}
-    runs = {}
+    runs = run.grid(stub, []) | run.grid(stub, ["--beta", "2.0"])
     with ray.init("local", num_cpus=2, object_store_memory=10**8, **settings):
-        for step in ("5", "-6", "0"):
-            runs |= run.grid(stub, ["--kill-at", step])
         ((failed, error),) = run.run(runs, stub).items()
-    killed, stopped, _ = runs
-    for name, at in ((killed, 5), (stopped, 6)):
-        processes, steps = zip(*updates(stub, name))
-        assert [int(step) for step in steps] == [*range(1, 11)]
-        assert processes[0] == processes[at - 1] != processes[at] == processes[9]
-    assert "commit" in json.loads((stub.folder / f"{killed}.json").read_text())
-    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith(killed)]
-    assert lines[:2] == [
-        f"{killed}: 5 of 10 updates (warm-up): score 2.5",
-        f"{killed}: 10 of 10 updates: score 2.5",
-    ]
-    assert lines[2].startswith(f"{killed}: finished, ")
-    assert "exit code 1: error: no good" in str(error) and failed in str(error)
-    assert len(updates(stub, failed)) == 1
-    assert {file.stem for file in stub.folder.glob("*.json")} == {killed, stopped}
+    assert [len([*(stub.folder / "work" / name).glob("start-*")]) for name in runs] == [2, 1]
+    assert "exit code 1: error: no good" in str(error) and failed == f"{NAME}__beta-2.0"
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith(NAME)]
+    steps = "5 of 10 updates (warm-up): score 2.5", "10 of 10 updates: score 3.0"
+    assert lines[:2] == [f"{NAME}: {words}" for words in steps]
+    assert lines[2].startswith(f"{NAME}: finished, ")
+    result = json.loads((stub.folder / f"{NAME}.json").read_text())
+    assert result.keys() > {"commit", "method", "command"} and result["data"]["path"] == "b"
     stub.dry_run = True  # of what is left
-    assert run.main(stub, ["--kill-at", "5"]) == 0
+    assert run.main(stub, []) == 0
     assert capsys.readouterr().out.endswith("1 runs, 1 of them finished before\n")
 
 
@@ -208,59 +206,52 @@ def test_what_a_run_leaves_in_the_grids_folder(stub):
     assert result == about | {"command": "python bear.py --dataset-path 'a b'"}
 
 
-def test_a_run_killed_between_checkpoint_and_result_is_mended(stub, monkeypatch):
-    """Also where files cannot be locked."""
-    monkeypatch.setattr(fcntl, "flock", Mock(side_effect=OSError(38, "Function not implemented")))
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")  # which it is not given
-    name, one = only_run(stub, "--kill-at", "10")
-    with pytest.raises(RuntimeError, match="exit code -9"):
-        run.train(name, one, stub)
-    assert run.result_of(stub.folder / "work" / name)["updates"] == 5
-    assert [row["step"] for row in run.train(name, one, stub)["history"]] == [5, 10]
-    assert len(updates(stub, name)) == 10 and log_of(stub, name)[0] == "threads 1 gpus "
-
-
-def test_after_each_leg_the_policies_are_played_once_or_what_is_missing_again(stub):
+def test_after_each_leg_the_policies_are_played_once_or_what_is_missing_again(stub, processes):
     stub.legs, stub.leg_episodes = 4, 3
-    name, one = only_run(stub)
     for _ in range(2):
-        result = run.train(name, one, stub)
-    played = [line.split()[1] for line in log_of(stub, name) if line.startswith("played")]
-    assert played == ["4", "8", "10"] and len(updates(stub, name)) == 10
-    found = [tuple(one.values()) for one in result["policies"]]
+        result = run.train(*only_run(stub), stub)
+    steps = [words[-1] for program, words, _ in processes.started if program == "stub.py"]
+    assert steps == ["4", "8", "10"] and len(processes.started) == 6
+    found = [(one["step"], one["policy"], one["episodes"]) for one in result["policies"]]
     assert found == [(step, policy, 3) for step in (4, 8, 10) for policy in run.POLICIES]
-    file = stub.folder / "work" / name / "evaluation.json"
+    file = stub.folder / "work" / NAME / "evaluation.json"
     file.write_text(json.dumps(json.loads(file.read_text())[:-1]))
-    run.train(name, one, stub)
-    assert log_of(stub, name).count("played 10") == 2
+    processes.codes = [1]
+    with pytest.raises(ValueError, match="^exit code 1: the last word"):
+        run.train(*only_run(stub), stub)
+    assert processes.started[-1][0] == "evaluate.py"
 
 
-def test_two_grids_do_not_write_one_run(stub, monkeypatch):
+@pytest.mark.parametrize("locks", [True, False])
+def test_two_grids_do_not_write_one_run(locks, stub, processes, monkeypatch):
     """The second waits, and finds it finished. It has the threads and the GPU that it is given."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")
+    if not locks:
+        monkeypatch.setattr(fcntl, "flock", Mock(side_effect=OSError(38, "not implemented")))
+        assert run.train(*only_run(stub), stub)["updates"] == 10
     stub.gpus, stub.cpus = 0.5, 3
     name, one = only_run(stub)
     with ThreadPoolExecutor() as pool:
         first, second = pool.map(run.train, [name] * 2, [one] * 2, [stub] * 2)
-    assert first == second
-    assert [step for _, step in updates(stub, name)] == [str(step) for step in range(1, 11)]
-    assert log_of(stub, name)[0] == "threads 3 gpus 7"
+    assert first == second and len(processes.started) == 1
+    _, _, env = processes.started[0]
+    given = env["OMP_NUM_THREADS"], env["CUDA_VISIBLE_DEVICES"]
+    assert given == (("3", "7") if locks else ("1", ""))
 
 
 @pytest.mark.parametrize("given", [False, True])
-def test_a_run_trains_on_the_file_that_the_grid_found_or_not_at_all(given, stub, monkeypatch):
+def test_a_run_trains_on_the_file_that_the_grid_found_or_not_at_all(
+    given, stub, processes, tmp_path, monkeypatch
+):
     """Wherever its worker is, and whatever it would find itself; not on one that has changed."""
-    folder = stub.folder.parent
-    options = []
-    if given:
-        monkeypatch.chdir(folder)
-        (folder / "a.hdf5").write_bytes(b"data")
-        options = ["--dataset-path", "a.hdf5"]
+    monkeypatch.chdir(tmp_path)
+    Path("a.hdf5").write_bytes(b"data")
+    options = ["--dataset-path", "a.hdf5"] if given else []
     name, one = only_run(stub, *options)
     monkeypatch.chdir("/")
     monkeypatch.setattr(d4rl, "download", None)
-    run.train(name, one, stub)
-    assert f"data {folder / 'a.hdf5' if given else DEMO}" in log_of(stub, name)
+    path = tmp_path / "a.hdf5" if given else DEMO
+    assert run.train(name, one, stub)["data"]["path"] == str(path)
     assert one.words[5:] == options  # as they were typed
     with pytest.raises(ValueError, match="not the file that run.py found"):
         run.train(name, one._replace(sha256="another"), stub)
@@ -275,19 +266,6 @@ def test_data_are_fetched_once_for_all_runs_of_a_task(monkeypatch):
     run.grid(args, ["--dataset-path", str(DEMO)])
     run.file_of.cache_clear()
     assert asked == ["door-human", "hopper-medium"]
-
-
-@pytest.mark.parametrize("stops", ["training", "evaluation"])
-def test_what_ends_too_early_or_in_an_evaluation_is_no_result(stops, stub):
-    """A training that ends without an error, and one whose policies cannot be played."""
-    if stops == "evaluation":
-        stub.legs = 10
-        program = stub.folder.parent / "benchmark" / "measure" / "evaluate.py"
-        program.write_text("raise SystemExit('error: no step limit')")
-    name, one = only_run(stub, *(["--kill-at", "-1"] if stops == "training" else []))
-    code = "0: data" if stops == "training" else "1: error: no step limit"
-    with pytest.raises(ValueError, match=f"^exit code {code}"):
-        run.train(name, one, stub)
 
 
 def test_how_far_a_run_is(stub):
@@ -341,15 +319,6 @@ def test_a_run_that_another_script_made_is_said(stub, capsys):
     assert by_data.startswith("d: finished with another data file; without ")
 
 
-def test_the_scripts_of_a_method_are_all_that_define_it():
-    names = {"bear": {"bear.py"}, "uwac-code": {"uwac.py", "weights.py", "uwac_code.py"}}
-    for method, files_of_it in names.items():
-        command = METHODS[method].command
-        found = run.scripts_now(SimpleNamespace(words=command.split()))
-        assert found.keys() == files_of_it
-    assert found["weights.py"] == files.checksum(Path(weights.__file__))
-
-
 class Ray:
     """In its place, what runs each task at once, and has the first ready; it asserts what it gets
     where a test says what that is."""
@@ -395,7 +364,7 @@ def at_once(stub, monkeypatch):
 
 
 @pytest.mark.parametrize("cpus, gpus, found", [(4, 0, True), (5, 0, False), (4, 1, False)])
-def test_a_node_has_all_that_a_run_wants(cpus, gpus, found, stub, at_once):
+def test_a_node_has_all_that_a_run_wants(cpus, gpus, found, stub, at_once, processes):
     """Not one of it on one node, and the rest on another, or on one that is gone."""
     nodes = [(True, {"CPU": 4.0}), (True, {"CPU": 2.0, "GPU": 1.0}), (False, {"CPU": 9, "GPU": 9})]
     Ray.wanted = {"nodes": nodes, "resources": (cpus, gpus)}
@@ -408,7 +377,7 @@ def test_a_node_has_all_that_a_run_wants(cpus, gpus, found, stub, at_once):
 
 
 def test_the_cluster_that_is_named_is_joined_or_one_line_says_why_not(
-    at_once, stub, monkeypatch, refused
+    at_once, stub, processes, monkeypatch, refused
 ):
     words = f"--tasks door-demo --methods bear --seeds 1 --folder {stub.folder} --address"
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -424,11 +393,12 @@ def test_the_cluster_that_is_named_is_joined_or_one_line_says_why_not(
     assert line.endswith("Connection refused")
 
 
-def test_every_minute_a_line_on_all_but_what_failed(stub, at_once, monkeypatch):
+def test_every_minute_a_line_on_all_but_what_failed(stub, at_once, processes, monkeypatch):
     lines = []
     monkeypatch.setattr(run, "state_of", lambda *given: lines.append(given) or "")
-    runs = run.grid(stub, []) | run.grid(stub, ["--kill-at", "0"])
+    runs = run.grid(stub, []) | run.grid(stub, ["--beta", "2"])
     good, bad = runs
+    processes.codes = [None, 1, 1]
     run.run(runs, stub)
     assert lines == []  # in less than a minute
     monkeypatch.setattr(run, "EVERY", 0)
@@ -437,15 +407,16 @@ def test_every_minute_a_line_on_all_but_what_failed(stub, at_once, monkeypatch):
     assert before == last == {good: 10, bad: 0} and totals == now == {good: 10}
 
 
-def test_the_exit_code_says_whether_a_run_failed(at_once, stub, capsys):
+def test_the_exit_code_says_whether_a_run_failed(at_once, stub, processes, capsys):
     assert at_once() == 0
     said = capsys.readouterr()
     lines = ["2 runs, 0 of them finished before", f"logs are in {stub.folder / 'logs'}"]
     assert said.out.splitlines()[:2] == lines
     assert said.out.splitlines()[-1] == f"0 runs failed, results are in {stub.folder}"
     assert len(list(stub.folder.glob("door-demo__bear__[01].json"))) == 2
-    assert at_once("--kill-at 0") == 1
-    assert capsys.readouterr().err.count("exit code 1: error: no good") == 2
+    processes.codes = [1, None]
+    assert at_once("--beta 2") == 1
+    assert capsys.readouterr().err.count("exit code 1: the last word") == 1
 
 
 def test_ctrl_c_says_how_to_go_on(at_once, stub, monkeypatch, capsys):
@@ -455,7 +426,7 @@ def test_ctrl_c_says_how_to_go_on(at_once, stub, monkeypatch, capsys):
     assert line.startswith("stopped: the same command goes on from the last evaluations; ")
 
 
-def test_a_relative_folder_is_the_one_where_the_grid_began(at_once, stub, monkeypatch):
+def test_a_relative_folder_is_where_the_grid_began(at_once, stub, processes, monkeypatch):
     """Though workers have current folders of their own."""
     monkeypatch.chdir(stub.folder.parent)
     remote = Ray.remote
@@ -471,7 +442,7 @@ STUDIES = """
 tasks = ["door-demo"]
 methods = ["bear"]
 seeds = 1
-options = "--kill-at 12 --fork-of runs/{task}-{seed}"
+options = "--beta 2 --fork-of runs/{task}-{seed}"
 [[why.grid]]
 tasks = ["door-demo"]
 methods = ["bear"]
@@ -480,25 +451,24 @@ options = ""
 """
 
 
-def test_a_study_is_its_grids_and_forks_run_last(at_once, stub, monkeypatch, tmp_path):
+def test_a_study_is_its_grids_and_forks_run_last(at_once, stub, processes, monkeypatch, tmp_path):
     """Options beside it change all of them."""
     (tmp_path / "studies.toml").write_text(STUDIES)
     monkeypatch.setattr(run, "STUDIES", tmp_path / "studies.toml")
-    order, forks = [], []
-    train = run.train
-    monkeypatch.setattr(run, "train", lambda name, *rest: order.append(name) or train(name, *rest))
+    forks = []
 
     def fork(source, run_dir, agent_type, args):
-        forks.append((str(source), run_dir.name, args.kill_at, len(order)))
+        forks.append((str(source), run_dir.name, args.beta, len(processes.started)))
 
     monkeypatch.setattr(run, "fork", fork)
     words = ["--study", "why", "--folder", str(stub.folder), "--total-steps", "11"]
     given = run.tyro.cli(run.Args, args=words, return_unknown_args=True)
     assert run.main(*given, words) == 0
-    *plain, forked = order
-    assert plain == [f"door-demo__bear__{seed}__total-steps-11" for seed in (0, 1)]
-    assert forks == [("runs/door-demo-0", forked, 12, 2)]
-    result = json.loads((stub.folder / f"{plain[0]}.json").read_text())
+    commands = [words for _, words, _ in processes.started]
+    seeds = [words[words.index("--seed") + 1] for words in commands]
+    assert seeds == ["0", "1", "0"] and all(words[-1] == "11" for words in commands)
+    assert forks == [("runs/door-demo-0", f"{NAME}__beta-2__total-steps-11", 2, 2)]
+    result = json.loads((stub.folder / f"{NAME}__total-steps-11.json").read_text())
     assert (result["study"], result["updates"]) == ("why", 11)
     with pytest.raises(ArgumentTypeError, match="^--study what: there are other, why$"):
         run.grids_of("what")
