@@ -1,18 +1,6 @@
-"""Files that are whole and nobody else's, their hardware, and errors in one line."""
-
-import hashlib
-import json
-import os
-import shlex
 import subprocess
-import sys
-import tempfile
-from argparse import ArgumentTypeError
-from contextlib import contextmanager
-from pathlib import Path
 
-from filelock import FileLock
-from pydantic_core import to_json
+from benchmark.files import *  # until the report's room is built
 
 MODEL = {  # the commands that name a device
     "cpu": "lscpu 2>/dev/null | sed -n 's/^ *Model name: *//p'",
@@ -20,105 +8,7 @@ MODEL = {  # the commands that name a device
 }
 
 
-@contextmanager
-def errors_in_one_line():
-    """What a user can mend, or the disk does, ends the program with one line and exit code 1."""
-    if sys.stderr is None:  # as of a daemon, where tqdm would fail
-        sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
-    if sys.stdout:
-        sys.stdout.reconfigure(errors="replace")  # of ± and α in a terminal that lacks them
-    try:
-        yield
-    except KeyboardInterrupt:
-        sys.exit("stopped")
-    except (ArgumentTypeError, ValueError, ArithmeticError, OSError, ImportError) as error:
-        sys.exit(f"error: {' '.join(str(error).split())}")
-
-
-def try_to_write(folder: Path) -> None:
-    """Raises OSError now, and not after hours."""
-    tempfile.TemporaryFile(dir=folder).close()
-
-
-def write(path: Path, content: bytes) -> None:
-    """Renamed when whole: a full disk leaves what was there. Raises OSError."""
-    part = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    part.write_bytes(content)
-    part.replace(path)
-
-
-def write_json(path: Path, content: dict | list) -> None:
-    """In UTF-8, and null where a number is NaN or infinite, which JSON has not."""
-    write(path, to_json(content, indent=1, inf_nan_mode="null"))
-
-
-def read_json(path: Path) -> dict | list:
-    """Raises OSError, and ValueError that names a damaged file."""
-    try:
-        return json.loads(path.read_bytes())
-    except ValueError as error:
-        raise ValueError(f"{path}: damaged, move it away ({error})") from error
-
-
-def rows_of(path: Path, key: tuple[str, ...]) -> list[dict]:
-    """What `add_rows` left there, so far nothing. Raises ValueError for a file of another kind."""
-    rows = read_json(path) if path.exists() else []
-    try:
-        for row in rows:
-            [row[name] for name in key]
-    except (KeyError, TypeError) as error:
-        problem = f"of another program or version, move it away ({error!r})"
-        raise ValueError(f"{path}: {problem}") from error
-    return rows
-
-
-def add_rows(path: Path, rows: list[dict], key: tuple[str, ...]) -> list[dict]:
-    """To those in a JSON file, in place of the ones that have the same values under the names in
-    `key`. What another process adds at the same time stays. Returns all. Raises as `rows_of`, and
-    OSError."""
-    new = [[row[name] for name in key] for row in rows]
-    with FileLock(f"{path}.lock"):
-        kept = [row for row in rows_of(path, key) if [row[name] for name in key] not in new]
-        write_json(path, kept + rows)
-    return kept + rows
-
-
-def checksum(file: Path) -> str:
-    return hashlib.sha256(file.read_bytes()).hexdigest()
-
-
-@contextmanager
-def new_files(folder: Path, program: str):
-    """A temporary folder for a program's files, which at the end replace those that it left in
-    `folder` before. Raises ValueError, and changes nothing, where it did not write a file that is
-    in the way, or somebody changed it since: FOLDER/written_by_PROGRAM.json tells."""
-    folder = folder.expanduser()
-    folder.mkdir(parents=True, exist_ok=True)
-    listing = folder / f"written_by_{program}.json"
-    with tempfile.TemporaryDirectory(dir=folder) as temporary:
-        yield Path(temporary)
-        new = sorted(Path(temporary).iterdir())
-        sums = read_json(listing) if listing.exists() else {}
-        own = [folder / name for name in sums if (folder / name).is_file()]
-        own = [file for file in own if checksum(file) == sums[file.name]]
-        for file in (folder / one.name for one in new):
-            if file.exists() and file not in own:
-                problem = f"not as {program}.py left it, or not its own"
-                raise ValueError(f"{file}: {problem}; move it away, or choose another --folder")
-        for file in own:
-            file.unlink()
-        write_json(listing, {file.name: checksum(file) for file in new})
-        for file in new:
-            file.replace(folder / file.name)
-
-
 def hardware(line: str) -> str:
     """With a model's name, of a script's result: "cpu, 1 threads" -> "AMD EPYC, 1 threads"."""
     device, threads = line.split(", ")
     return f"{subprocess.getoutput(MODEL[device]) or device}, {threads}"
-
-
-def commit(checkout: Path) -> str:
-    """Empty where there is no git, or the folder is no checkout of it."""
-    git = f"git -C {shlex.quote(str(checkout))} describe --always --dirty 2>/dev/null"
-    return subprocess.getoutput(git)
