@@ -105,7 +105,8 @@ def as_today(result: dict) -> tuple[str, dict]:
 def usual_args(command: str, env_id: str) -> dict:
     """All arguments of a script in a task, where only those of a command are given."""
     args = tyro.cli(script_of(command).Args, args=[*command.split()[1:], "--env-id", env_id])
-    return vars(args.resolved() if hasattr(args, "resolved") else args)
+    args = args.resolved() if hasattr(args, "resolved") else args  # until uwac.py has no "auto"
+    return vars(args) | {"matmul_precision": "high"}
 
 
 def changed(args: dict, usual: dict) -> list[str]:

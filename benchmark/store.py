@@ -236,9 +236,10 @@ def results_in(path: Path) -> Iterator[tuple[Path, Path]]:
         files = [*dict.fromkeys(file for one in patterns for file in sorted(path.glob(one)))]
     if not files:
         raise ValueError(f"no results in {path}; benchmark/run.py makes some")
+    of_grid = {file: file.parent / "work" / file.stem for file in files}
     for file in files:
-        of_grid = file.parent / "work" / file.stem
-        yield file, of_grid if file.name != "result.json" and of_grid.exists() else file.parent
+        if file.parent not in of_grid.values():  # else the grid's own file has more
+            yield file, of_grid[file] if of_grid[file].exists() else file.parent
 
 
 # What other programs leave.
@@ -364,7 +365,8 @@ def studies(folder: Path = FOLDER) -> dict[str, dict]:
 def best_played(policies: pd.DataFrame) -> pd.DataFrame:
     """Of several evaluations of an agent's policy at a step the one of the most episodes."""
     key = [*STEP, "policy", "candidates"]
-    return policies.sort_values("episodes", kind="stable").drop_duplicates(key, keep="last")
+    ordered = policies.sort_values("episodes", ascending=False, kind="stable")
+    return ordered.drop_duplicates(key).sort_index()
 
 
 def load(folder: Path = FOLDER) -> SimpleNamespace:

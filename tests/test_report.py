@@ -1,4 +1,4 @@
-"""benchmark/report.py and its modules in lib/, on results made by hand."""
+"""benchmark/report.py, on results made by hand."""
 
 import csv
 import json
@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from unittest.mock import ANY
 
 import h5py
@@ -16,24 +17,23 @@ import pytest
 from conftest import ROOT, command_line, short
 
 import uwac
-from benchmark import report
-from benchmark.lib import curves, files, methods, published, runs, tables
-from benchmark.lib.methods import SCRIPTS, script_of
+from benchmark import report, stats
+from benchmark.lib import files
 from benchmark.measure import evaluate
+from benchmark.methods import METHODS, SCRIPTS, script_of, usual_args
 
 
 def result(method="bear", seed=0, scores=(10.0, 20.0), warmup=100, env_id="door-human", **args):
     """An evaluation every 100 updates; Q targets are half of the scores, a sample's a tenth."""
-    args |= {"env_id": env_id, "seed": seed, "num_seeds": 1, "warmup_steps": warmup}
+    command = METHODS[method].command if method in METHODS else SCRIPTS[method]
+    about = {"env_id": env_id, "seed": seed, "num_seeds": 1, "warmup_steps": warmup}
+    args = usual_args(command, env_id) | about | {"run_dir": None} | args
     history = []
     for i, score in enumerate(scores, 1):
         row = {"step": 100 * i, "seconds": 3600.0 * i, "score": [score], "target_q": [score / 2]}
         history.append(row | {"score_sample": [score / 10], "mmd": [0.1], "ood_auroc": [0.5]})
-    args |= {"mmd_threshold": 0.07, "gamma": 0.99}
-    algorithm = method if method in SCRIPTS else "uwac"
-    found = {"algorithm": algorithm, "args": args, "history": history}
-    found |= {"data": {"path": "a.hdf5"}, "transitions": 6704, "hardware": "CPU, 1 thread"}
-    return found | ({} if method in SCRIPTS else {"method": method})
+    found = {"algorithm": Path(command.split()[0]).stem, "args": args, "history": history}
+    return found | {"data": {"path": "a.hdf5"}, "transitions": 6704, "hardware": "CPU, 1 threads"}
 
 
 def save(folder, *results):
@@ -56,11 +56,13 @@ def evaluation(scores, step=200, policy="sample", candidates=1):
 
 @pytest.fixture(autouse=True)
 def drawn(monkeypatch):
-    """Run and metrics of each figure by its name; nothing is drawn, as that takes long."""
+    """Rows, metrics and lines of comparison of each figure by its name; nothing is drawn, as that
+    takes long."""
     found = {}
-    monkeypatch.setattr(report, "curves_of", lambda run, rows, metrics: (run, metrics))
-    monkeypatch.setattr(report, "policies_of", lambda *_: None)
-    monkeypatch.setattr(report, "save", lambda figure, path: found.update({path.name: figure}))
+    curves = lambda rows, metrics, **words: (rows, metrics, words["references"])
+    save = lambda figure, path: found.update({path.name: figure})
+    empty = SimpleNamespace(curves=curves, policies=lambda *_: None, save=save)
+    monkeypatch.setattr(report, "figures", empty)
     yield found
 
 
@@ -110,7 +112,7 @@ def test_others_scores_and_aggregates_are_of_one_sample(tmp_path, drawn):
     pen = [result(method, 0, [9.0], env_id="pen-expert") for method in ("bear", "uwac")]
     args = save(tmp_path, *door[2:6], *pen)
     (beside, _) = table(args, "beside")
-    ours = ("BEAR", "UWAC", "UWAC error")
+    ours = ("BEAR", "UWAC (mc) + SN", "UWAC (mc) + SN error")
     assert [float(beside[f"here: {name}"]) for name in ours] == [5.0, 1.5, 0.5]
     assert (beside["paper: UWAC"], beside["paper: BC"]) == ("10.7", "0.5")
     assert not (args.folder / "aggregates.csv").exists() and not drawn
@@ -120,45 +122,39 @@ def test_others_scores_and_aggregates_are_of_one_sample(tmp_path, drawn):
 
 
 def test_aggregates_by_hand():
-    assert tables.interquartile_mean(np.array([1.0, 8, 3, 5]), np.array([2.0, 7, 4, 6])) == 4.5
+    assert stats.interquartile_mean(np.array([1.0, 8, 3, 5]), np.array([2.0, 7, 4, 6])) == 4.5
     scores = [np.array([1.0, 3.0]), np.array([2.0, 3.0])]
-    found = tables.interval("mean", lambda a, b: float(np.mean([a, b])), scores)
+    found = stats.bootstrapped("mean", lambda a, b: float(np.mean([a, b])), scores)
     assert found == {"mean": 2.25, "mean low": 1.5, "mean high": 3}
 
 
-def test_two_methods_are_compared_by_all_ways_to_deal_their_seeds(tmp_path):
-    """The means differ by 7/6 or more in 7 of the 10 ways, and most in one."""
-    bears = [result("bear", i, [score]) for i, score in enumerate((20.0, 30.0, 60.0))]
-    uwacs = [result("uwac", i, [score]) for i, score in enumerate((40.0, 10.0))]
+def test_two_methods_are_compared_by_an_interval(tmp_path):
+    """Welch's: 3 / 10 of standard error 1 / sqrt(3) each, so t has four degrees of freedom: 2.776."""
+    bears = [result("bear", i, [score]) for i, score in enumerate((20.0, 30.0, 40.0))]
+    uwacs = [result("uwac", i, [score]) for i, score in enumerate((50.0, 60.0, 70.0))]
     args = save(tmp_path, *bears, *uwacs, result("bear+sn", 0, [1.0]))
     (row,) = table(args, "comparisons")
-    assert (row["method"], row["against"]) == ("UWAC", "BEAR")
-    found = [float(row[name]) for name in ("difference", "p", "least p", "difference error")]
-    assert found == pytest.approx([-7 / 6, 0.7, 0.1, math.hypot(1.5, math.sqrt(13 / 9))])
+    assert (row["method"], row["against"]) == ("UWAC (mc) + SN", "BEAR")
+    found = [float(row[name]) for name in ("difference", "low", "high")]
+    half = 2.7764 * math.sqrt(2 / 3)
+    assert found == pytest.approx([3, 3 - half, 3 + half], abs=1e-3)
 
 
-def test_p_by_hand():
-    """The 9 is in the pair in 4 of 10 ways, and in the three others' group in 6, where it counts
-    less."""
-    assert tables.p_values(pd.Series([1.0, 1, 1]), pd.Series([1.0, 9])) == (0.4, 0.4)
-    assert tables.p_values(pd.Series([1.0, 1, 9]), pd.Series([1.0, 1])) == (1.0, 0.4)
-
-
-def test_lines_of_comparison():
+def test_lines_of_comparison(tmp_path, drawn):
     """Of a run whose rewards and discount factor give a bound, and of others."""
-    run = {"task": "door-human", "args": {"mmd_threshold": 0.07}, "vae_score": np.nan}
-    lines = lambda metric, bound=2000.0: curves.references(
-        pd.Series(run | {"bound": bound}), metric
-    )
-    assert lines("mmd") == {"threshold": 0.07}
-    assert lines("ood_auroc") == {"chance": 0.5, "paper, on walker2d-expert": 0.845}
-    assert [*lines("target_q").values()] == [*lines("policy_q").values()] == [2000]
-    assert lines("target_q", None) == lines("alpha") == {}
-    assert list(lines("score"))[:2] == ["paper: UWAC (v0)", "paper: BEAR (v0)"]
-    about = {"data": {"path": ""}, "args": {"gamma": 0.9}}
-    assert runs.bound_of(about | {"max_reward": 20.0}) == pytest.approx(200)
-    assert runs.bound_of(about) is None
-    assert runs.bound_of(about | {"max_reward": 20.0, "args": {"gamma": 1.0}}) is None
+    args = save(tmp_path, result(gamma=0.9) | {"max_reward": 20.0})
+    found = {}
+    for one in (result(gamma=0.9) | {"max_reward": 20.0}, result(), result(gamma=1.0)):
+        report.main(save(tmp_path, one))
+        ((_, _, lines),) = drawn.values()
+        found[one["args"]["gamma"]] = lines
+    assert found[0.9]["mmd"] == {"threshold": 0.07}
+    assert found[0.9]["ood_auroc"] == {"chance": 0.5, "paper, on walker2d-expert": 0.845}
+    for metric in ("target_q", "policy_q"):
+        assert [*found[0.9][metric].values()] == pytest.approx([200])
+        assert metric not in found[0.99] and metric not in found[1.0]
+    assert list(found[0.9]["score"])[:2] == ["paper: UWAC (v0)", "paper: BEAR (v0)"]
+    assert args.folder.exists()
 
 
 def test_what_differs_is_never_averaged(tmp_path):
@@ -169,7 +165,8 @@ def test_what_differs_is_never_averaged(tmp_path):
         result(seed=1, scores=[10.0, 40.0], env_id="door-human-v0"),
         result(seed=2, scores=[50.0]),
         result(scores=[5.0, 60.0], warmup=200),
-        result(scores=[5.0, 70.0], matmul_precision="medium"),
+        result(scores=[5.0, 70.0], matmul_precision="medium")
+        | {"hardware": "CPU with AMX, 1 threads"},
         result(scores=[5.0, 75.0], eval_every=100),
         result(scores=[5.0, 80.0], eval_candidates=10),
         result(scores=[5.0, 85.0], eval_episodes=100),
@@ -181,7 +178,7 @@ def test_what_differs_is_never_averaged(tmp_path):
     rows = {float(row["score"]): row for row in table(args, "runs")}
     assert {row["method"] for row in rows.values()} == {"BEAR"}
     assert sorted(rows) == [5, 30, 50, 60, 70, 75, 80, 85, 90, 95, 500]
-    assert rows[70]["protocol"] == "200 updates, warm-up 100, matmul precision medium"
+    assert rows[70]["protocol"] == "200 updates, warm-up 100, bfloat16"
     assert rows[90]["data"] == "a.hdf5, 6,704 transitions, sha256 01234567"
     tasks = {rows[score]["task"] for score in (30, 95, 500)}
     assert tasks == {"door-human", "door-human-v1", "Pay-v5"}
@@ -194,49 +191,7 @@ def test_what_a_run_did_not_measure_is_left_out(tmp_path):
     noisy = result("uwac", dropout=0.1) | {"score_has_dropout_noise": True}
     rows = {row["method"]: row for row in table(save(tmp_path, without, noisy), "runs")}
     found = {name: (row["score"], row["sample"], row["AUROC"]) for name, row in rows.items()}
-    assert found == {"BEAR + SN": ("20.0", "2.0", ""), "UWAC": ("", "2.0", "0.5")}
-
-
-NO_SN = {"spectral_norm": False, "variance": "analytic"}
-NO_WEIGHTS = {"weighting": "none", "dropout": 0.0}
-FIXED_W = {"control": "fixed-w"} | NO_WEIGHTS | NO_SN
-
-
-@pytest.mark.parametrize("label, method, args", [
-    ("BEAR", "bear", {"mmd_kernel": "gaussian"}),
-    ("UWAC + SN", "uwac", {}),
-    ("UWAC", "uwac", {"env_id": "hopper-medium"}),
-    ("UWAC, beta 2.5", "uwac", {"spectral_norm": False, "beta": 2.5}),
-    ("UWAC (analytic) + SN", "uwac", {"variance": "analytic"}),
-    ("UWAC (analytic) + SN", "uwac-analytic", {"variance": "analytic"}),
-    ("UWAC (analytic)", "uwac", NO_SN),
-    ("UWAC (std) + SN, beta 2.5", "uwac", {"beta": 2.5, "weighting": "std"}),
-    ("BEAR + SN, spectral norm False", "bear+sn", NO_WEIGHTS | NO_SN),
-    ("BEAR + dropout", "uwac", {"weighting": "none"} | NO_SN),
-    ("BEAR + dropout + SN", "uwac", {"weighting": "none", "variance": "analytic"}),
-    ("UWAC (REM) + SN", "ensembles", {"members": "rem"}),
-    ("UWAC (authors' code) + SN", "uwac_code", {"env_id": "hopper-medium"}),
-    ("UWAC with w shuffled", "what_bounds_q", {"control": "shuffled"} | NO_SN),
-    ("BEAR with Q over its mean", "what_bounds_q", {"control": "scaled-q"} | NO_WEIGHTS | NO_SN),
-    ("BEAR with w = 0.43 in the actor", "what_bounds_q", FIXED_W | {"fixed_w": 0.43}),
-    ("mine + SN, beta 2.5", "mine", {"beta": 2.5}),
-])  # fmt: skip
-def test_a_method_has_one_name_that_says_what_is_not_its_default(label, method, args):
-    """Also where nobody named the method, and where it is the only one."""
-    one = result(method, **args)
-    script = script_of(SCRIPTS[one["algorithm"]])
-    one["args"] = vars(script.Args(**{"env_id": "door-human"} | args).resolved())
-    assert runs.label(one) == label
-
-
-def test_methods_have_commands_labels_and_colours_of_their_own():
-    commands, _, colours = zip(*methods.METHODS.values())
-    labels = []
-    for method in methods.METHODS:
-        args = runs.usual_args(method, "", "door-human")
-        labels.append(runs.label({"method": method, "algorithm": "", "args": args}))
-    for values in (commands, labels, colours):
-        assert len(set(values)) == len(values)
+    assert found == {"BEAR + SN": ("20.0", "2.0", ""), "UWAC (mc) + SN": ("", "2.0", "0.5")}
 
 
 def test_copies_are_one_run_and_what_is_left_out_is_named(tmp_path, capsys):
@@ -255,7 +210,7 @@ def test_copies_are_one_run_and_what_is_left_out_is_named(tmp_path, capsys):
     ]
     assert policies == [("100", "2.0", "1.0"), ("200", "4.0", "2.0")]
     (tmp_path / "grid/b.json").write_text(json.dumps(result("uwac") | {"method": "uwac"}))
-    assert [row["method"] for row in table(args, "runs")] == ["BEAR", "UWAC"]
+    assert [row["method"] for row in table(args, "runs")] == ["BEAR", "UWAC (mc) + SN"]
     (tmp_path / "run-1" / "evaluation.json").write_text("[{")
     row, _ = table(save(tmp_path, result(scores=[5.0]), result(scores=[]), {}), "runs")
     assert row["score"] == "20.0"
@@ -265,6 +220,30 @@ def test_copies_are_one_run_and_what_is_left_out_is_named(tmp_path, capsys):
     assert "run-1/evaluation.json: damaged, move it away" in damaged
     assert "0.json: left out, " in other
     assert "grid/work/a/result.json has its arguments and seed" in other
+
+
+@pytest.mark.parametrize("method", ["uwac", "uwac-no-sn", "bear+sn", "uwac-std"])
+def test_a_grids_run_counts_once(tmp_path, method):
+    """Its small file names the method and the processor, its own folder does neither."""
+    one, grid = result(method, beta=2.5), tmp_path / "grid"
+    (grid / "work" / "a").mkdir(parents=True)
+    (grid / "work" / "a" / "result.json").write_text(
+        json.dumps(one | {"hardware": "cpu, 1 threads"})
+    )
+    more = {"method": method, "command": "python", "study": "b", "commit": "c"}
+    (grid / "a.json").write_text(json.dumps(one | more))
+    for place in (grid, tmp_path):
+        (row,) = table(report.Args((place, grid / "work"), folder=tmp_path / "report"), "runs")
+        assert row["seeds"] == "1" and row["method"].endswith(", beta 2.5")
+
+
+def test_evaluations_of_other_lengths_are_told(tmp_path):
+    """As where a run was gone on with --eval-episodes."""
+    one = result()
+    for row, episodes in zip(one["history"], (1, 7)):
+        row["episodes"] = episodes
+    (row,) = table(save(tmp_path, one), "runs")
+    assert row["protocol"] == "200 updates, warm-up 100, from 1 episodes an evaluation on"
 
 
 def test_scores_of_policies(tmp_path, drawn):
@@ -277,18 +256,16 @@ def test_scores_of_policies(tmp_path, drawn):
     three = result(seed=1) | {"policies": [evaluation([[5.0, 5.0]])]}
     args = save(tmp_path, one, two, three)
     rows = {row["method"]: row for row in table(args, "policies") if row["updates"] == "200"}
-    assert len(rows) == 2 and float(rows["UWAC"]["score"]) == 3
-    assert float(rows["UWAC"]["score error"]) == pytest.approx(math.sqrt(7 / 3))
+    assert len(rows) == 2 and float(rows["UWAC (mc) + SN"]["score"]) == 3
+    assert float(rows["UWAC (mc) + SN"]["score error"]) == pytest.approx(math.sqrt(7 / 3))
     assert float(rows["BEAR"]["score"]) == pytest.approx(10 / 3) and rows["BEAR"]["agents"] == "3"
     assert float(rows["BEAR"]["score error"]) == pytest.approx(
         np.std([2, 3, 5], ddof=1) / math.sqrt(3)
     )
     (beside,) = table(args, "beside")
-    run, _ = drawn["01-door-human-target_q-score-score_sample.png"]
-    line = curves.references(run, "score")["BC, the VAE's decoder"]
+    *_, lines = drawn["01-door-human-target_q-score-score_sample.png"]
+    line = lines["score"]["BC, the VAE's decoder"]
     assert float(beside["here: BC, the VAE's decoder"]) == line == 6
-    run["bound"] = 2000.0
-    assert list(curves.references(run, "target_q").values()) == [pytest.approx(2000)]
     noisy = [evaluation([[1.0]], policy=policy, candidates=9) for policy in ("noisy", "best")]
     rows = table(save(tmp_path, result("uwac") | {"policies": noisy}), "policies")
     assert {row["who"] for row in rows} >= {"best of 9", "best of 9, noisy"}
@@ -334,44 +311,6 @@ def test_a_figure_has_panels_of_what_was_measured(tmp_path, drawn, capsys):
     assert "door-human, warm-up 100: no run has ood_auroc" in capsys.readouterr().err
 
 
-def test_a_curve_is_the_median_of_its_agents(tmp_path):
-    """Of a stack of two and of a run alone, which the legend counts as three."""
-    pair = stack(result(scores=[10.0, 20.0]), result(scores=[10.0, 2e9]))
-    save(tmp_path, pair, result(seed=2, scores=[10.0, 30.0]))
-    found = runs.read_all((tmp_path,))
-    figure = curves.curves_of(found.iloc[0], runs.evaluations(found), ["target_q"])
-    (axes,) = figure.axes
-    assert axes.lines[0].get_ydata().tolist() == [5, 15]
-    low, high = axes.collections[0].get_paths()[0].vertices[:, 1].min(), axes.dataLim.y1
-    assert (low, high) == (5, 1e9) and axes.get_yscale() == "log"
-    assert [text.get_text() for text in figure.legends[0].texts] == ["BEAR (3)"]
-
-
-def test_published_scores(tmp_path, monkeypatch):
-    """As printed in the paper; the last of a clone's evaluations; those of the same data."""
-    paper = {"paper: UWAC (v0)": 10.7, "paper: BEAR (v0)": -0.3}
-    assert published.paper_scores("door-human") == paper
-    assert published.paper_scores("hopper-random")["paper: UWAC (v0)"] == 22.4
-    rows = [("door-human", 1, 9.0), ("door-human", 2, 1.5), ("door-human", 2, 4.5), ("a", 2, 7.0)]
-    pd.DataFrame(rows, columns=["task", "step", "score"]).to_csv(tmp_path / "bc.csv")
-    monkeypatch.setattr(published, "CLONED", tmp_path / "bc.csv")
-    assert published.cloned_scores("door-human") == {published.BC: 3}
-    assert published.cloned_scores("pen-human") == {}
-    context = published.beside_the_paper()
-    row = context.loc["hopper-medium-expert"].round(1).to_list()
-    assert len(context) == 12 and row == [134.7, 21.2, 96.3, 64.7, 111.8, 116.5]
-
-
-@pytest.mark.parametrize("number, sums", [
-    (1, [1105.0, 141.5, 440.0, 773.0, 802.6, 379.9, 322.7, 485.4, 642.5, 997.0, -8.9, 0.7]),
-    (2, [594.7, 42.7, 460.3, 440.8, 72.7, 93.6, 116.8, 386.5, 476.1, 64.2, 0.1, -9.3]),
-])  # fmt: skip
-def test_the_papers_tables_add_up(number, sums):
-    """To what the columns of the tables in the paper's source do."""
-    table = pd.read_csv(published.PAPER / f"table{number}.csv").drop(columns=["table", "task"])
-    assert table.sum().round(1).to_list() == sums
-
-
 def text_of(args):
     report.main(args)
     return (args.folder / "report.md").read_text(encoding="utf-8")
@@ -399,7 +338,7 @@ def test_the_text_has_means_with_errors_and_medians_of_q(tmp_path, capsys):
     shown = capsys.readouterr().out
     assert rows_in(shown, "hours")[0] == bear and common in shown
     (pair,) = rows_in(text, "against")
-    assert (pair["difference"], pair["p"], pair["least p"]) == ("-0.1 ± 0.1", "0.400", "0.100")
+    assert (pair["difference"], pair["low"], pair["high"]) == ("-0.1", "-0.4", "0.2")
 
 
 def test_a_setting_that_differs_has_a_column(tmp_path):
@@ -418,17 +357,22 @@ def test_methods_stand_in_the_order_given(tmp_path):
         (tmp_path / f"{name}.json").write_text(json.dumps(result(name)))
     given = ("bear+sn", "uwac", "bear")
     args = report.Args(tuple(tmp_path / f"{name}.json" for name in given), folder=tmp_path / "a")
-    assert [row["method"] for row in table(args, "runs")] == ["BEAR + SN", "UWAC", "BEAR"]
+    assert [row["method"] for row in table(args, "runs")] == ["BEAR + SN", "UWAC (mc) + SN", "BEAR"]
     args = report.Args((tmp_path,), folder=tmp_path / "a")  # of a folder that of METHODS
-    assert [row["method"] for row in table(args, "runs")] == ["BEAR", "UWAC", "BEAR + SN"]
+    assert [row["method"] for row in table(args, "runs")] == ["BEAR", "UWAC (mc) + SN", "BEAR + SN"]
 
 
 def test_latex(tmp_path):
-    args = save(tmp_path, result(scores=[9.0, 10.0]), result(seed=1, scores=[9.0, 14.0]))
+    """With a caption, the highest score bold, and nothing that LaTeX would read as its own."""
+    found = [result(scores=[9.0, 10.0]), result(seed=1, scores=[9.0, 14.0])]
+    args = save(tmp_path, *found, result("uwac", scores=[9.0, 30.0], actor_lr=0.5))
     args.latex = True
     report.main(args)
-    lines = (args.folder / "runs.tex").read_text(encoding="utf-8").splitlines()
-    assert lines[1] == "\\toprule" and " & 12.0 ± 2.0 & " in lines[4]
+    text = (args.folder / "runs.tex").read_text(encoding="utf-8")
+    bear, uwac = [line for line in text.splitlines() if line.endswith(r"\\") and "&" in line][1:]
+    assert r"\begin{table}" in text and r"\caption{Runs: means over seeds $\pm$" in text
+    assert r" & 12.0 $\pm$ 2.0 & " in bear and r" & \textbf{30.0} & " in uwac
+    assert "±" not in text and "6,704 transitions" in text.split(r"\label")[0]
 
 
 def test_changed_scripts_are_other_methods(tmp_path, capsys):
@@ -444,13 +388,14 @@ def test_changed_scripts_are_other_methods(tmp_path, capsys):
         tmp_path, *found, result("uwac", scores=[3.0]), result("uwac", seed=1, scores=[5.0])
     )
     rows = {row["method"]: float(row["score"]) for row in table(args, "runs")}
-    assert rows == {"UWAC, uwac.py aaaaaaaa": 1, "UWAC, uwac.py bbbbbbbb": 2, "UWAC": 4}
+    name = "UWAC (mc) + SN"
+    assert rows == {f"{name}, uwac.py aaaaaaaa": 1, f"{name}, uwac.py bbbbbbbb": 2, name: 4}
     assert not capsys.readouterr().err
     again = tmp_path / "again"
     again.mkdir()
     args = save(again, found[0], found[0] | {"args": found[1]["args"] | {"seed": 1}})
     (row,) = table(args, "runs")
-    assert (row["method"], row["seeds"]) == ("UWAC", "2")
+    assert (row["method"], row["seeds"]) == (name, "2")
 
 
 def test_a_file_of_two_names_is_one(tmp_path):
@@ -474,14 +419,14 @@ def test_a_run_outlives_its_data(tmp_path, capsys, content):
         data.write_bytes(content)
     found = result() | {"data": {"path": str(data), "sha256": "0" * 64}}
     (tmp_path / "a.json").write_text(json.dumps(found))
-    assert pd.isna(runs.read_all((tmp_path / "a.json",))["bound"][0])
+    assert pd.isna(report.read_all((tmp_path / "a.json",))["bound"][0])
     (tmp_path / "b.json").write_text(json.dumps(found | {"max_reward": 20.0}))
-    assert runs.read_all((tmp_path / "b.json",))["bound"][0] == pytest.approx(2000)
+    assert report.read_all((tmp_path / "b.json",))["bound"][0] == pytest.approx(2000)
     assert not capsys.readouterr().err
     if content == "another":
         found["data"]["sha256"] = files.checksum(data)
         (tmp_path / "c.json").write_text(json.dumps(found))
-        assert runs.read_all((tmp_path / "c.json",))["bound"][0] == pytest.approx(700)
+        assert report.read_all((tmp_path / "c.json",))["bound"][0] == pytest.approx(700)
 
 
 def test_a_run_behind_metrics_is_no_metric(tmp_path):
@@ -520,7 +465,7 @@ def test_a_report_of_a_run(points, monkeypatch):
     assert command_line(report, "run --metrics target_q weight --latex", monkeypatch) == 0
     with open("runs/report/runs.csv") as file:
         (row,) = csv.DictReader(file)
-    assert row["method"].startswith("UWAC, passes 2, batch size 8, ")
+    assert row["method"].startswith("UWAC (mc), passes 2, batch size 8, ")
     assert float(row["Q target"]) == result["history"][-1]["target_q"][0]
     found = sorted(file.name for file in Path("runs/report").iterdir())
     pictures = "01-Point-v0-policies", "01-Point-v0-target_q-weight"
@@ -528,4 +473,4 @@ def test_a_report_of_a_run(points, monkeypatch):
     files += ["policies.csv", "policies.tex", "report.md", "runs.csv", "runs.tex"]
     assert found == [*files, "written_by_report.json"]
     text = Path("runs/report/runs.tex").read_text()
-    assert text.startswith("\\begin{tabular}") and row["method"] in text
+    assert "\\begin{tabular}" in text and row["method"] in text
