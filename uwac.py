@@ -1,4 +1,4 @@
-"""UWAC: offline reinforcement learning that down-weights backups with uncertain targets.
+"""UWAC: offline reinforcement learning that gives less weight to uncertain Q values.
 
 Wu et al., "Uncertainty Weighted Actor-Critic for Offline Reinforcement Learning" (ICML 2021). UWAC
 is BEAR (bear.py) plus critics trained with dropout (and, on Adroit, with spectral norm), the
@@ -7,19 +7,24 @@ Algorithm 1; `diff bear.py uwac.py` shows what UWAC adds.
 
     python uwac.py --env-id door-demo --warmup-steps 500 --total-steps 2000 --variance analytic
 
-Shapes. S: seeds trained side by side; B: batch; N: candidate actions; M: action samples for the
-MMD; D: observation; A: action; H: hidden units; T: dropout passes. Twin critics lead with a 2.
+Shapes. S: seeds trained side by side; B: batch (the paper's N); N: candidate actions (the paper's
+p); M: actions in a set of the MMD (the paper's m and n); D: observation; A: action; H: hidden
+units; T: dropout passes. Twin critics lead with a 2.
 
-Sources, in brackets: paper (5.5: a section), ml-uwac (its authors' code), BEAR (the code of BEAR's
-author, on which ml-uwac builds), CORL (offline RL in single files), D4RL; see docs/fidelity.md.
+Sources, in brackets, of what we do: paper (5.5: a section), ml-uwac (its authors' code), BEAR (the
+code of BEAR's author, on which ml-uwac builds), CORL (offline RL in single files), D4RL. "Unlike"
+one of them we do it otherwise. See docs/fidelity.md.
 """
 
 import copy
 import hashlib
 import json
+import shlex
+import signal
 import sys
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import fields, replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -42,10 +47,10 @@ from tqdm import tqdm, trange
 import d4rl  # the folder beside this file
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-RNG = torch.cuda if DEVICE == "cuda" else torch  # whose random state a checkpoint keeps
-GPUS = range(torch.cuda.device_count())  # whose random states `main` and `evaluate` put back
-# Arguments that a resumed run may change. All others must stay.
-RESUMABLE = {"total_steps", "eval_every", "eval_episodes", "log_every", "dataset_path"}
+RANDOM = torch.cuda if DEVICE == "cuda" else torch.random  # its state goes into checkpoints
+# What a run that goes on may change; the data are compared by their SHA-256.
+LENGTH = {"total_steps", "eval_every", "eval_episodes", "log_every"}
+RESUMABLE = LENGTH | {"dataset_path", "run_dir", "resume"}
 UnitInterval = Annotated[float, Field(ge=0, le=1)]
 
 
@@ -53,20 +58,18 @@ UnitInterval = Annotated[float, Field(ge=0, le=1)]
 class Args:
     env_id: str = "door-human"  # D4RL task (v0 if no version is given), or door-demo, included here
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0  # random seed: a rerun repeats the numbers
-    num_seeds: PositiveInt = 1  # agents trained at once, S, from the one seed (paper: 5)
-    # auto: float32, or on a GPU TF32; medium: bfloat16 on a CPU with AMX
-    matmul_precision: Literal["auto", "highest", "high", "medium"] = "auto"
+    num_seeds: PositiveInt = 1  # agents trained at once, S, all drawn from this seed (paper: 5)
+    # highest: float32; high: float32, but TF32 on a GPU; medium: bfloat16 on a CPU with AMX
+    matmul_precision: Literal["highest", "high", "medium"] = "high"
     cuda_graph: bool = False  # faster on a GPU: one launch an update (pip install tensordict)
     # UWAC
-    beta: PositiveFloat = 1.6  # weight = beta / (Var[Q1] + Var[Q2]) (paper, 5.5, with one Var)
-    # rate after each hidden layer (ml-uwac); the paper drops inputs, too, and gives no rate
-    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.1
-    # Var[Q] by sampling (Algorithm 1), or approximated in closed form (ours; also without weights)
+    beta: PositiveFloat = 1.6  # weight: beta / (Var[Q1] + Var[Q2]) (paper, 5.5: 0.8, 1.6 or 2.5)
+    # rate after each hidden layer (ml-uwac; unlike the paper, 4.1, which drops inputs, too)
+    dropout: Annotated[float, Field(gt=0, lt=1)] = 0.1
+    # Var[Q] by sampling (Algorithm 1), or approximated in closed form (ours)
     variance: Literal["mc", "analytic"] = "mc"
     passes: Annotated[int, Field(ge=2)] = 100  # dropout passes of "mc", T (paper, Algorithm 1)
-    # weight: beta / Var, beta / std, exp(-beta * Var), or 1, where Var is Var[Q1] + Var[Q2]
-    weighting: Literal["variance", "std", "exp", "none"] = "variance"
-    weight_clip: PositiveFloat = 1.5  # largest weight (paper, 5.5: largest 1 / Var, before beta)
+    weight_clip: PositiveFloat = 1.5  # largest weight (unlike the paper, 5.5, which limits 1 / Var)
     spectral_norm: Literal["auto", True, False] = "auto"  # in critics; auto: Adroit (paper, 5.5)
     # BEAR
     batch_size: PositiveInt = 256  # transitions per update, B (BEAR)
@@ -87,32 +90,25 @@ class Args:
     # Length, evaluation, logging and files
     total_steps: PositiveInt = 500_000  # updates, warm-up included (D4RL)
     eval_every: PositiveInt = 5_000  # updates between evaluations, each with a checkpoint (CORL)
-    eval_episodes: PositiveInt = 10  # episodes per evaluation and agent (CORL)
+    eval_episodes: PositiveInt = 10  # episodes per evaluation, agent and score (CORL)
     eval_candidates: PositiveInt = 100  # actions sampled (paper, 5.5); the best by Q1 acts (BEAR)
     log_every: PositiveInt = 1_000  # updates between printed lines, and between TensorBoard entries
     dataset_path: Path | None = None  # HDF5 in D4RL's format; then env_id may be any Gymnasium task
-    run_dir: Path | None = None  # folder of a new run; default: runs/ENV__ALGORITHM__SEED__TIME
-    resume: Path | None = None  # folder of a run to continue, with its arguments as defaults
+    run_dir: Path | None = None  # folder of the run; default: runs/ENV__ALGORITHM__SEED__TIME
+    resume: bool = False  # go on with the run in --run-dir, or begin it if there is none
 
-    def resolved(self) -> "Args":
-        """The arguments with "auto" decided."""
-        args = replace(self)
+    def __post_init__(self):
+        """Decides "auto"."""
         task = d4rl.kind_of(self.env_id)
-        if args.mmd_kernel == "auto":
-            args.mmd_kernel = "laplacian" if task in ("hopper", "walker2d") else "gaussian"
-        if args.spectral_norm == "auto":
-            args.spectral_norm = task in ("pen", "hammer", "door", "relocate")
-        if args.matmul_precision == "auto":
-            # "medium" is float32 on x86 without AMX, as "high" is, but by a faster library.
-            cpu = torch.cpu.get_capabilities()
-            medium_is_float32 = cpu["architecture"] == "x86_64" and not cpu["amx_bf16"]
-            args.matmul_precision = "medium" if DEVICE == "cpu" and medium_is_float32 else "high"
-        return args
+        if self.mmd_kernel == "auto":
+            self.mmd_kernel = "laplacian" if task in ("hopper", "walker2d") else "gaussian"
+        if self.spectral_norm == "auto":
+            self.spectral_norm = task in ("pen", "hammer", "door", "relocate")
 
 
 class StackedLinear(nn.Module):
-    """A linear map for each place of the stack, (S,) or (2, S): (S, B, in), or after a critic's
-    first layer (2, S, B, in) -> (*stack, B, out)."""
+    """A linear map for each network in the stack, (S,) or (2, S). The input broadcasts against it:
+    (S, B, in) or (2, S, B, in) -> (*stack, B, out)."""
 
     def __init__(self, stack: tuple[int, ...], in_dim: int, out_dim: int):
         super().__init__()
@@ -121,11 +117,12 @@ class StackedLinear(nn.Module):
         self.bias = nn.Parameter(torch.empty(*stack, 1, out_dim).uniform_(-bound, bound))
 
     def forward(self, x: Tensor) -> Tensor:
-        return (x @ self.weight).add_(self.bias)  # in place: an update takes an eighth less time
+        return x @ self.weight + self.bias
 
 
 class MLP(nn.Module):
-    """Networks side by side with two hidden ReLU layers: (S, B, in) -> (*stack, B, out)."""
+    """Networks side by side with two hidden ReLU layers: (S, B, in) -> (*stack, B, out). Dropout is
+    an argument of the call, whatever `train` and `eval` were told."""
 
     def __init__(self, stack: tuple[int, ...], in_dim: int, hidden_dim: int, out_dim: int):
         super().__init__()
@@ -178,11 +175,11 @@ class SpectralNorm(nn.Module):
 class Critic(MLP):
     """Twin Q functions."""
 
-    def __init__(self, S: int, obs_dim: int, action_dim: int, spectral_norm: bool = False):
-        super().__init__((2, S), obs_dim + action_dim, 256, 1)
+    def __init__(self, args: Args, obs_dim: int, action_dim: int):
+        super().__init__((2, args.num_seeds), obs_dim + action_dim, 256, 1)
         self.init_weights(output_bound=3e-3)
-        self.spectral_norm = spectral_norm
-        if spectral_norm:  # of all layers (ml-uwac)
+        self.spectral_norm = args.spectral_norm
+        if args.spectral_norm:  # of all layers (ml-uwac)
             for layer in self.layers:
                 register_parametrization(layer, "weight", SpectralNorm(layer.weight))
 
@@ -196,8 +193,8 @@ class Critic(MLP):
         """One step for each layer, once per update (in torch: once per forward pass)."""
         if self.spectral_norm:
             for layer in self.layers:
-                (norm,) = layer.parametrizations.weight
-                norm.power_iteration(layer.parametrizations.weight.original)  # W, not W / sigma
+                weight = layer.parametrizations.weight
+                weight[0].power_iteration(weight.original)  # of W, not W / sigma
 
 
 class Actor(MLP):
@@ -253,11 +250,11 @@ class BehaviorVAE(nn.Module):
 def mmd(x: Tensor, y: Tensor, kernel: str, sigma: float) -> Tensor:
     """Maximum mean discrepancy of two sets of M actions, (S, B, M, A) each -> (S, B). The kernel is
     exp(-d / (2 sigma)), d being the squared Euclidean ("gaussian") or L1 distance ("laplacian")."""
-    norm = {"gaussian": 2, "laplacian": 1}[kernel]
+    p = {"gaussian": 2, "laplacian": 1}[kernel]
 
     def mean_kernel(a: Tensor, b: Tensor) -> Tensor:
-        # Above 25 samples cdist would use a matmul, which loses digits where actions are alike.
-        d = torch.cdist(a, b, norm, compute_mode="donot_use_mm_for_euclid_dist") ** norm
+        # Above 25 samples cdist would use a matmul, which is inaccurate for close actions.
+        d = torch.cdist(a, b, p, compute_mode="donot_use_mm_for_euclid_dist") ** p
         return torch.exp(-d / (2 * sigma)).mean((2, 3))
 
     squared = mean_kernel(x, x) + mean_kernel(y, y) - 2 * mean_kernel(x, y)
@@ -268,84 +265,61 @@ def mmd(x: Tensor, y: Tensor, kernel: str, sigma: float) -> Tensor:
 def mc_dropout_variance(
     critic: Critic, obs: Tensor, action: Tensor, rate: float, passes: int
 ) -> Tensor:
-    """Var[Q1], Var[Q2] over dropout passes (paper, 4.1): obs (S, B, D), action (S, B, A) ->
-    (2, S, B). It is
+    """Var[Q1], Var[Q2] over dropout passes (paper, 4.1); shapes as in Critic. It is
 
         torch.stack([critic(obs, action, rate) for _ in range(passes)]).var(0)
 
-    except that all states share the masks of a pass, so that it samples one network; in ml-uwac,
-    as in this line, each state has its own. `var` divides by T - 1 (ml-uwac), and the paper by T.
-    """
+    except that all states share the masks of a pass, so that a pass samples one network (unlike
+    ml-uwac). `var` divides by T - 1 (ml-uwac; unlike the paper)."""
     first, second, last = critic.layers
-    h1 = F.relu(first(concat(obs, action)))  # (2, S, B, H)
-    shape = (passes, *h1.shape[:2], h1.shape[-1])  # of the masks of a hidden layer, (T, 2, S, H)
-    mask1, mask2 = (torch.rand(2, *shape, device=h1.device) >= rate) / (1 - rate)
-    w3 = last.weight.squeeze(-1) * mask2  # (T, 2, S, H); the last bias is left out: it is constant
+    h1 = F.relu(first(concat(obs, action))) / (1 - rate)  # (2, S, B, H), scaled as by F.dropout
+    w2 = second.weight
+    shape = (passes, *h1.shape[:2], h1.shape[-1])  # of a hidden layer's masks, (T, 2, S, H)
+    keep1 = torch.rand(*shape, device=h1.device) >= rate
+    keep2 = torch.rand(*shape, device=h1.device) >= rate
+    w3 = last.weight.squeeze(-1) * (
+        keep2 / (1 - rate)
+    )  # (T, 2, S, H); the last bias has no variance
     if h1.is_cuda:
-        h2 = F.relu((h1 * mask1.unsqueeze(-2)) @ second.weight + second.bias)  # (T, 2, S, B, H)
+        h2 = F.relu((h1 * keep1.unsqueeze(-2)) @ w2 + second.bias)  # (T, 2, S, B, H)
         q = (h2 @ w3.unsqueeze(-1)).squeeze(-1)  # (T, 2, S, B)
     else:
-        q = cpu_passes(h1 / (1 - rate), second, mask1 == 0, w3)
-    return q.var(0)
-
-
-def cpu_passes(scaled_h1: Tensor, second: StackedLinear, dropped: Tensor, w3: Tensor) -> Tensor:
-    """The same passes in a fifth of the time: scaled_h1 (2, S, B, H), dropped (T, 2, S, H) -> Q
-    (T, 2, S, B). The second layer's sums over all units are made once. Each pass then subtracts the
-    part of its dropped units, which are few at the usual rate, and the same in all states."""
-    precision = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("highest")  # the faster library for small products
-    w2 = second.weight
-    sums = scaled_h1 @ w2 + second.bias  # (2, S, B, H)
-    q = torch.empty(len(dropped), *sums.shape[:-1])
-    for c, s in np.ndindex(sums.shape[:2]):  # each critic of each seed
-        sums_cs, w2_cs = sums[c, s], w2[c, s]  # (B, H), (H, H)
-        h1_rows = scaled_h1[c, s].T.contiguous()  # (H, B): rows are picked faster than columns
-        for t, mask in enumerate(dropped[:, c, s]):
-            units = mask.nonzero().squeeze(1)
-            part = h1_rows.index_select(0, units).T @ w2_cs.index_select(0, units)
-            q[t, c, s] = (sums_cs - part).relu_() @ w3[t, c, s]
-    torch.set_float32_matmul_precision(precision)
-    return q
+        # The same, four times faster at a rate of 0.1: the second layer's sums over all units are
+        # made once, and each pass subtracts the part of its few dropped units.
+        sums = h1 @ w2 + second.bias  # (2, S, B, H)
+        columns = h1.mT.contiguous()  # (2, S, H, B), where a unit's numbers are neighbours
+        q = h1.new_empty(passes, *h1.shape[:-1])  # (T, 2, S, B)
+        for t, c, s in np.ndindex(q.shape[:3]):  # each pass of each critic of each seed
+            dropped = (~keep1[t, c, s]).nonzero().squeeze(1)
+            part = columns[c, s].index_select(0, dropped).T @ w2[c, s].index_select(0, dropped)
+            q[t, c, s] = (sums[c, s] - part).relu_() @ w3[t, c, s]
+    return q.var(0).view(2, *action.shape[:-1])
 
 
 @torch.no_grad()
 def analytic_dropout_variance(critic: Critic, obs: Tensor, action: Tensor, rate: float) -> Tensor:
-    """Var[Q1], Var[Q2] approximated without sampling (ours, not the paper's); shapes as in Critic.
-    Q is the sum of w3 * mask * relu(Z) over the second layer's units; Z, which enters their ReLU,
-    varies by the first mask. Assumes that Z is normal, and that relu(Z) of two units have the
-    covariance of their Z times both mean slopes, cdf (docs/walkthrough.md)."""
+    """Var[Q1], Var[Q2] without sampling (ours; see docs/walkthrough.md); shapes as in Critic.
+    Q is the sum over the second layer's units j of w3_j mask_j relu(Z_j), plus a bias. Z_j, a sum
+    over the first layer's units, is taken as normal, and Cov[relu(Z_i), relu(Z_j)] as
+    P(Z_i > 0) P(Z_j > 0) Cov[Z_i, Z_j]."""
     first, second, last = critic.layers
     w2 = second.weight
     w3 = last.weight.mT
     mask_variance = rate / (1 - rate)  # variance of one element of a mask (its mean is 1)
     h1 = F.relu(first(concat(obs, action)))
     mean = second(h1)  # of Z
-    std = ((mask_variance * h1.square()) @ w2.square()).sqrt().clamp(min=1e-12)  # of Z; not 0
-    ratio = (mean / std).clamp(-8, 8)  # no noticeable change, but denormal numbers are slow
+    std = ((mask_variance * h1.square()) @ w2.square()).sqrt().clamp(min=1e-12)  # of Z
+    ratio = (mean / std).clamp(-8, 8)  # beyond 8 the tails are only slow denormals
     cdf = torch.special.ndtr(ratio)  # P(Z > 0), also the mean slope of relu(Z)
     pdf = torch.exp(-0.5 * ratio.square()) / (2 * torch.pi) ** 0.5
     mean_relu = mean * cdf + std * pdf  # E[relu(Z)]
     mean_square = mean * mean_relu + std.square() * cdf  # E[relu(Z)^2]
-    # Linear parts, cdf * (Z - mean): a first-layer unit moves those of all second-layer units.
+    # Var[sum_j w3_j cdf_j Z_j], over the first layer's masks.
     shared = mask_variance * (h1 * ((w3 * cdf) @ w2.mT)).square().sum(-1)
-    # Var[mask * relu(Z)] of each unit alone, less its linear part, which `shared` has already.
+    # What each unit adds: Var[mask_j relu(Z_j)] less Var[cdf_j Z_j], which is in `shared`.
     alone = (1 + mask_variance) * mean_square - mean_relu.square() - (cdf * std).square()
     variance = (shared + (w3.square() * alone).sum(-1)).clamp(min=0)
     return variance.view(2, *action.shape[:-1])
-
-
-def uncertainty_weight(variance: Tensor, args: Args) -> Tensor:
-    """Weight of each sample in a loss (paper, equations 4 and 5), of Var[Q1] + Var[Q2] (S, B)."""
-    if args.weighting == "none":
-        return torch.ones_like(variance)
-    if args.weighting == "variance":
-        weight = args.beta / variance
-    elif args.weighting == "std":  # paper, 5.6
-        weight = args.beta / variance.sqrt()
-    else:  # "exp", as ml-uwac
-        weight = torch.exp(-args.beta * variance)
-    return weight.clamp(max=args.weight_clip)
 
 
 def pick(candidates: Tensor, index: Tensor) -> Tensor:
@@ -357,22 +331,24 @@ def pick(candidates: Tensor, index: Tensor) -> Tensor:
 class Agent(nn.Module):
     """All S agents: the networks of Algorithm 1 and their optimizers."""
 
-    algorithm = "uwac"
+    # For subclasses to replace, as those in benchmark/variants/ do.
+    algorithm = "uwac"  # in results; a checkpoint loads into the same algorithm only
     args_type = Args
+    critic_type = Critic
 
     def __init__(self, args: Args, obs_dim: int, action_dim: int):
         super().__init__()
-        self.args = args = args.resolved()
+        self.args = args
         self.dims = (obs_dim, action_dim)
         # Line 1: actor, critics and their targets. The VAE is for line 10.
         self.actor = Actor(args.num_seeds, obs_dim, action_dim)
-        self.critic = Critic(args.num_seeds, obs_dim, action_dim, args.spectral_norm)
+        self.critic = self.critic_type(args, obs_dim, action_dim)
         self.target_actor = copy.deepcopy(self.actor)
         self.target_critic = copy.deepcopy(self.critic)
         self.vae = BehaviorVAE(args.num_seeds, obs_dim, action_dim)
         self.log_alpha = nn.Parameter(torch.zeros(args.num_seeds))
-        # Adam, as in ml-uwac; the paper says SGD. Adam ignores a loss's scale: with all weights of
-        # the critics' loss multiplied by a constant, the critics learn the same.
+        # Adam (ml-uwac; unlike the paper's SGD) ignores a loss's scale: with all weights of the
+        # critics' loss multiplied by a constant, the critics learn the same.
         adam = partial(torch.optim.Adam, fused=True, capturable=args.cuda_graph)
         self.optimizers = {
             "actor": adam(self.actor.parameters(), args.actor_lr),
@@ -390,30 +366,27 @@ class Agent(nn.Module):
         optimizer.step()
 
     def uncertainty(self, critic: Critic, obs: Tensor, action: Tensor) -> Tensor:
-        """Var[Q1] + Var[Q2] (ml-uwac; the paper has one Q): obs (S, B, D), action (S, B, A) ->
+        """Var[Q1] + Var[Q2] (ml-uwac; unlike the paper's one Q): obs (S, B, D), action (S, B, A) ->
         (S, B)."""
-        rate, passes = self.args.dropout, self.args.passes
-        if rate == 0:
-            return torch.zeros(action.shape[:-1], device=action.device)
-        # Without weights the variance is only a metric, and the faster estimate will do.
-        if self.args.variance == "mc" and self.args.weighting != "none":
-            return mc_dropout_variance(critic, obs, action, rate, passes).sum(0)
-        return analytic_dropout_variance(critic, obs, action, rate).sum(0)
+        args = self.args
+        if args.variance == "mc":
+            return mc_dropout_variance(critic, obs, action, args.dropout, args.passes).sum(0)
+        return analytic_dropout_variance(critic, obs, action, args.dropout).sum(0)
 
-    def weigh(self, variance: Tensor) -> Tensor:
-        """Weights in both losses, (S, B) -> (S, B). A subclass may weigh otherwise."""
-        return uncertainty_weight(variance, self.args)
+    def weigh(self, variance: Tensor, q: Tensor, loss: Literal["critic", "actor"]) -> Tensor:
+        """Weight of each sample, by its Var[Q1] + Var[Q2] (paper, equations 4 and 5): (S, B) ->
+        (S, B). `q` (S, B), which has this variance, and `loss` are for subclasses."""
+        weight = self.args.beta / variance
+        return weight.clamp(max=self.args.weight_clip)
 
     @torch.no_grad()
-    def act(self, obs: np.ndarray, num: int = 100) -> np.ndarray:
+    def act(self, obs: np.ndarray, num: int | None = None) -> np.ndarray:
         """Actions in [-1, 1], the range of `d4rl.make`'s environments: the best by Q1 of `num`
-        samples. obs (D,) -> (S, A); obs (B, D), the same states for every agent, or (S, B, D), each
-        agent's own -> (S, B, A). Raises ValueError for num < 1."""
-        if num < 1:
-            raise ValueError(f"act: num must be at least 1, not {num}")
+        samples, by default --eval-candidates. obs (D,) -> (S, A); obs (B, D), the same states for
+        every agent, or (S, B, D), each agent's own -> (S, B, A)."""
         obs = torch.as_tensor(obs, dtype=torch.float32, device=self.log_alpha.device)
         states = torch.atleast_2d(obs).expand(self.args.num_seeds, -1, -1)  # (S, B, D)
-        candidates = self.actor.sample(states, num).tanh()  # (S, B, N, A)
+        candidates = self.actor.sample(states, num or self.args.eval_candidates).tanh()
         q1, _ = self.critic(states, candidates)  # (S, B, N)
         action = pick(candidates, q1.argmax(-1))  # (S, B, A)
         if obs.dim() == 1:
@@ -421,16 +394,16 @@ class Agent(nn.Module):
         return action.numpy(force=True)
 
 
-def update(agent: Agent, data: list[Tensor], step: int | Tensor) -> dict[str, Tensor]:
-    """One step of Algorithm 1, lines 3 to 12 (4 and 9 are headings). `data` is all n transitions:
-    obs (n, D), action (n, A), reward (n,), next_obs (n, D), done (n,). Returns metrics, (S,) each.
-    """
+def update(agent: Agent, data: list[Tensor], step: Tensor) -> dict[str, Tensor]:
+    """One step of Algorithm 1, lines 3 to 12 (4 and 9 are headings). `data` has a row for each
+    transition: obs (rows, D), action (rows, A), reward, next_obs and done. `step` counts from 1.
+    Returns metrics, (S,) each."""
     args = agent.args
     # Line 3: a mini-batch for each seed.
     index = torch.randint(len(data[0]), (args.num_seeds, args.batch_size), device=data[0].device)
     obs, action, reward, next_obs, done = (array[index] for array in data)  # (S, B, ...)
 
-    # Spectral norm: estimate the layers' largest singular values anew.
+    # Spectral norm: follow the layers' largest singular values.
     agent.critic.power_iteration()
     agent.target_critic.power_iteration()
 
@@ -441,33 +414,34 @@ def update(agent: Agent, data: list[Tensor], step: int | Tensor) -> dict[str, Te
     with torch.no_grad():
         # Line 5: candidate actions of the target actor.
         candidates = agent.target_actor.sample(next_obs, args.num_candidates).tanh()  # (S, B, N, A)
-        # Line 6: the best by soft clipped double-Q, without dropout (ml-uwac: mean of T passes).
+        # Line 6: the best by soft clipped double-Q, without dropout (unlike ml-uwac).
         q1, q2 = agent.target_critic(next_obs, candidates)  # (S, B, N) each
         mixture = args.lmbda * torch.minimum(q1, q2) + (1 - args.lmbda) * torch.maximum(q1, q2)
-        y, best = mixture.max(-1)  # (S, B); y is the paper's, without the reward
+        y, best = mixture.max(-1)  # (S, B); the paper's y, which has no reward
         target_q = reward + args.gamma * (1 - done) * y
-        # Line 7: Var[Q1] + Var[Q2] at the best action stands for Var[y] (ml-uwac: the maximum over
-        # the candidates). A terminal step is weighted, too, though its target is the reward alone.
+        # Line 7: Var[Q1] + Var[Q2] at the best action stands for Var[y] (unlike ml-uwac, which has
+        # the largest of all candidates). A terminal step is weighted, too (ml-uwac).
         var_y = agent.uncertainty(agent.target_critic, next_obs, pick(candidates, best))  # (S, B)
-        weight = agent.weigh(var_y)
+        weight = agent.weigh(var_y, y, "critic")
     # Line 8: weighted regression of both critics, with dropout.
     q = agent.critic(obs, action, args.dropout)  # (2, S, B)
     critic_loss = (weight * (q - target_q).square()).sum(0).mean(-1)
     agent.minimize(critic_loss, "critic")
 
-    # Line 10: M actions of the actor and M of the VAE at s, before the tanh (ml-uwac). The paper
-    # takes the target actor's at s', and the data's, which have one action for each state.
+    # Line 10: M actions of the actor and M of the VAE, both at s and before the tanh (ml-uwac;
+    # unlike the paper's target actor at s' and the data, where a state has one action).
     actor_samples = agent.actor.sample(obs, args.num_mmd_samples)  # (S, B, M, A)
     with torch.no_grad():
         vae_samples = agent.vae.sample(obs, args.num_mmd_samples)  # (S, B, M, A)
     distance = mmd(actor_samples, vae_samples, args.mmd_kernel, args.mmd_sigma)  # (S, B)
-    # Line 11: the actor maximizes the weighted Q (equation 5) of its first sample, without dropout,
-    # subject to MMD <= threshold. The multiplier alpha grows while the MMD exceeds the threshold.
+    # Line 11: the actor maximizes the weighted Q (equation 5) of its first sample, without dropout
+    # (unlike ml-uwac), subject to MMD <= threshold. The multiplier alpha grows while the MMD
+    # exceeds the threshold.
     policy_action = actor_samples[:, :, 0].tanh()  # (S, B, A)
     q1, q2 = agent.critic(obs, policy_action)
-    policy_q = torch.minimum(q1, q2)  # (S, B) (ml-uwac; the paper has one Q)
+    policy_q = torch.minimum(q1, q2)  # (S, B) (ml-uwac; unlike the paper's one Q)
     var_q = agent.uncertainty(agent.critic, obs, policy_action)  # (S, B), no gradient
-    policy_weight = agent.weigh(var_q)
+    policy_weight = agent.weigh(var_q, policy_q.detach(), "actor")
     after_warmup = step > args.warmup_steps  # a factor 0 or 1, as a CUDA graph cannot branch
     alpha = agent.log_alpha.exp()
     violation = (distance - args.mmd_threshold).mean(-1)
@@ -477,7 +451,7 @@ def update(agent: Agent, data: list[Tensor], step: int | Tensor) -> dict[str, Te
 
     with torch.no_grad():
         agent.log_alpha.clamp_(-5, 10)  # BEAR: alpha is at most e^10 = 22,026
-        # Line 12: the targets follow, target += tau * (source - target).
+        # Line 12: target += tau * (source - target); the paper prints target = tau * source.
         targets = [*agent.target_critic.parameters(), *agent.target_actor.parameters()]
         sources = [*agent.critic.parameters(), *agent.actor.parameters()]
         for target, source in zip(targets, sources):
@@ -493,13 +467,14 @@ def update(agent: Agent, data: list[Tensor], step: int | Tensor) -> dict[str, Te
         "policy_q": policy_q.mean(-1),
         "variance": var_y.mean(-1),
         "weight": weight.mean(-1),
+        "policy_variance": var_q.mean(-1),
         "policy_weight": policy_weight.mean(-1),
     }
 
 
 def evaluate(agent: Agent, envs: list, entropy: list[int], num: int) -> np.ndarray:
-    """Play an episode in each of `d4rl.make`'s environments, the first of which are the first
-    seed's, by the best of `num` samples. -> sums of rewards (S, episodes)."""
+    """Play an episode in each of `d4rl.make`'s environments, which are in the order of the agents,
+    by the best of `num` samples. -> returns (S, episodes). Raises as d4rl.play."""
     S = agent.args.num_seeds
     seed = np.random.SeedSequence(entropy).generate_state(1).item()
 
@@ -507,7 +482,7 @@ def evaluate(agent: Agent, envs: list, entropy: list[int], num: int) -> np.ndarr
         action = agent.act(obs.reshape(S, -1, obs.shape[-1]), num)
         return action.reshape(len(obs), -1)
 
-    with torch.random.fork_rng(GPUS):  # training goes on with its own random numbers
+    with torch.random.fork_rng(range(torch.cuda.device_count())):  # training keeps its own
         torch.manual_seed(seed)
         return d4rl.play(act, envs, seed % 2**30).reshape(S, -1)
 
@@ -519,7 +494,7 @@ def save(run: Path, agent: Agent, result: dict) -> None:
         "dims": agent.dims,
         "agent": agent.state_dict(),
         "optimizers": {name: opt.state_dict() for name, opt in agent.optimizers.items()},
-        "rng": RNG.get_rng_state(),
+        "rng": RANDOM.get_rng_state(),
     }
     new = run / "unfinished.tmp"
     torch.save(result | state, new)
@@ -529,183 +504,229 @@ def save(run: Path, agent: Agent, result: dict) -> None:
 
 
 def load_checkpoint(run: str | Path, agent_type: type[Agent] = Agent) -> tuple[Agent, dict]:
-    """A run's agent, and all that was saved. Runs no code from the file. Raises ValueError."""
+    """A run's agent, and all that was saved. Runs no code from the file. Raises ValueError unless
+    it is a checkpoint of this algorithm and version."""
     path = Path(run) / "checkpoint.pt"
     try:
         saved = torch.load(path, map_location="cpu", weights_only=True)
-        if saved["algorithm"] != agent_type.algorithm:
-            raise ValueError("it is a run of {algorithm}: use {algorithm}.py".format(**saved))
-        args = agent_type.args_type(**saved["args"])
-        if to_jsonable_python(args) != saved["args"]:  # a missing argument got its default
-            raise ValueError("its arguments are another version's")
-        agent = agent_type(args, *saved["dims"]).to(DEVICE)
-        agent.load_state_dict(saved["agent"])
-        for name, optimizer in agent.optimizers.items():
-            optimizer.load_state_dict(saved["optimizers"][name])
-    except Exception as error:  # a damaged file can raise almost anything
-        raise ValueError(f"{path}: no run of {agent_type.algorithm} to load ({error})") from error
+        algorithm, names = saved["algorithm"], saved["args"].keys()
+    except Exception as error:  # damage shows in many ways
+        raise ValueError(f"{path}: missing, damaged, or not a run's") from error
+    if algorithm != agent_type.algorithm:
+        raise ValueError(f"{path}: a run of {algorithm}, not of {agent_type.algorithm}")
+    # An argument that the file lacks would get today's default.
+    if names != {field.name for field in fields(agent_type.args_type)}:
+        raise ValueError(f"{path}: a run of another version of {algorithm}")
+    args = agent_type.args_type(**saved["args"] | {"run_dir": run})
+    agent = agent_type(args, *saved["dims"]).to(DEVICE)
+    agent.load_state_dict(saved["agent"])
+    for name, optimizer in agent.optimizers.items():
+        optimizer.load_state_dict(saved["optimizers"][name])
     return agent, saved
 
 
-def checksums(agent_type: type[Agent], update) -> dict[str, str]:
-    """SHA-256 of the files that define the agent and the update, by their names."""
-    classes = [cls for cls in agent_type.__mro__ if issubclass(cls, Agent)]
-    modules = [sys.modules[owner.__module__] for owner in (*classes, update)]
-    files = [Path(module.__file__) for module in modules if hasattr(module, "__file__")]
-    return {file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
+def checksums(agent_type: type[Agent], update: Callable) -> dict[str, str | None]:
+    """SHA-256 of the files that define the agent and the update, by their names; None for what was
+    typed in, as in a notebook."""
+    code = [cls for cls in agent_type.__mro__ if cls not in nn.Module.__mro__]
+    code += [agent_type.critic_type, update.func if isinstance(update, partial) else update]
+    sums = {}
+    for module in (sys.modules[one.__module__] for one in code):
+        file = Path(getattr(module, "__file__", None) or "typed in")
+        sums[file.name] = None
+        if file.is_file():
+            sums[file.name] = hashlib.sha256(file.read_bytes()).hexdigest()
+    return sums
 
 
-def resume(args: Args, result: dict, agent_type: type[Agent]) -> Agent:
-    """A run's agent. Restores its random state, and puts its history into `result`. Raises
-    ValueError for other data, another device or other arguments; warns of another script."""
-    agent, saved = load_checkpoint(args.resume, agent_type)
+def hardware() -> str:
+    """The processor's name, and how many threads compute."""
+    cpu = torch.cpu.get_capabilities()
+    name = torch.cuda.get_device_name() if DEVICE == "cuda" else cpu.get("cpu_name", "CPU")
+    amx = " with AMX" * (DEVICE == "cpu" and cpu.get("amx_bf16", False))  # where medium is bfloat16
+    return f"{name}{amx}, {torch.get_num_threads()} threads"
+
+
+def resume(args: Args, result: dict, agent_type: type[Agent]) -> tuple[Agent, dict]:
+    """The agent of the run in `args.run_dir`, and `result` with that run's progress and versions.
+    Restores the random state. Raises ValueError for other data, another device or other arguments;
+    warns of another script, or torch."""
+    agent, saved = load_checkpoint(args.run_dir, agent_type)
     before = saved["args"] | {"data": saved["data"]["sha256"], "device": saved["device"]}
     now = result["args"] | {"data": result["data"]["sha256"], "device": result["device"]}
-    for name in before.keys() - RESUMABLE:
+    for name in now.keys() - RESUMABLE:
         if before[name] != now[name]:
-            raise ValueError(f"--resume: {name} was {before[name]} and cannot change")
-    scripts = saved.get("scripts") or result["scripts"]  # earlier versions of this file kept none
-    if scripts[-1] != result["scripts"][0]:
-        print("warning: the script has changed; result.json has the SHA-256 of all that trained")
-        scripts.append(result["scripts"][0])
-    result |= {"scripts": scripts, "history": saved["history"]}
-    RNG.set_rng_state(saved["rng"])  # the next random number is the first update's
+            raise ValueError(f"{args.run_dir}: {name} was {before[name]} and cannot change")
+    for name in ("scripts", "torch"):  # of all that trained, in order
+        if saved[name][-1] != result[name][0]:
+            print(f"warning: {name} changed since; result.json has both versions")
+            saved[name] += result[name]
+    RANDOM.set_rng_state(saved["rng"])  # an update draws next
     agent.args = args  # with the new --total-steps
-    return agent
+    kept = {name: saved[name] for name in ("scripts", "torch", "updates", "seconds", "history")}
+    return agent, result | kept
 
 
-def as_cuda_graph(train_step):
-    """`train_step` recorded as one CUDA graph, which takes the step as a tensor."""
-    from tensordict.nn import CudaGraphModule
-
-    graph = CudaGraphModule(train_step)
-    return lambda step: graph(torch.full((), step, device=DEVICE))
-
-
-def set_up(args: Args, dataset: dict | None = None, agent_type=Agent, update=update):
-    """All that `train` takes: the run's folder, the agent, the environments, the result so far, and
-    the update as a function of the step alone. Raises ValueError, OSError and ImportError for what
-    cannot be trained on, and then leaves no folder."""
-    if args.dropout == 0 and args.weighting != "none":
-        raise ValueError("--dropout 0: no variance to weigh by; add --weighting none")
+def set_up(args: Args, dataset: Mapping | None, agent_type: type[Agent], update: Callable) -> tuple:
+    """All that `train` takes: the agent, environments, the result so far, and the update as a
+    function of the step alone. Makes the run's folder. Raises ValueError, OSError and ImportError
+    for what cannot be trained on, and then leaves no folder."""
+    if type(args) is not agent_type.args_type:
+        raise ValueError(f"{agent_type.algorithm} takes arguments of type {agent_type.args_type}")
     if args.cuda_graph and DEVICE != "cuda":
         raise ValueError("--cuda-graph: there is no GPU")
-    if args.resume and args.run_dir:
-        raise ValueError(f"--run-dir {args.run_dir}: a resumed run stays in {args.resume}")
+    if args.resume and args.run_dir is None:
+        raise ValueError("--resume: which run? Add --run-dir")
     if dataset is not None and args.dataset_path:
         raise ValueError(f"--dataset-path {args.dataset_path}: there are arrays already")
-    args = args.resolved()
+    task = args.env_id.replace("/", "-").replace(":", "-")
+    name = f"{task}__{agent_type.algorithm}__{args.seed}__{datetime.now():%Y-%m-%d_%H-%M-%S-%f}"
+    run = (args.run_dir or Path("runs", name)).expanduser()
+    if run.exists() and not args.resume:
+        raise ValueError(f"{run} exists: add --resume to go on there, or choose another --run-dir")
+    args = replace(args, run_dir=run)
+
+    envs = [d4rl.make(args.env_id) for _ in range(args.num_seeds * args.eval_episodes)]
     source = dataset
     if source is None:
         source = (args.dataset_path or d4rl.download(args.env_id)).expanduser().absolute()
         args = replace(args, dataset_path=source)  # for --resume, from any folder
-    torch.set_float32_matmul_precision(args.matmul_precision)
-    torch.empty(8_000_000)  # freed at once: then glibc keeps large blocks, 7% faster on a CPU
-    torch.manual_seed(args.seed)
-
-    envs = [d4rl.make(args.env_id) for _ in range(args.num_seeds * args.eval_episodes)]
-    result = {
-        "algorithm": agent_type.algorithm,
-        "args": to_jsonable_python(replace(args, run_dir=None, resume=None)),
-        "data": d4rl.describe(source),
-        "scripts": [checksums(agent_type, update)],
-        "torch": str(torch.__version__),
-        "device": DEVICE,
-        "hardware": f"{DEVICE}, {torch.get_num_threads()} threads",
-        "history": [],
-    }
-    dims = (*envs[0].observation_space.shape, *envs[0].action_space.shape)
-    if args.resume:
-        agent = resume(args, result, agent_type)
-    else:
-        agent = agent_type(args, *dims).to(DEVICE)
     transitions = d4rl.qlearning_dataset(envs[0], source)
     names = ("observations", "actions", "rewards", "next_observations", "terminals")
     data = [torch.as_tensor(transitions[name], device=DEVICE) for name in names]
-    result["transitions"] = len(data[0])
+    result = {
+        "algorithm": agent_type.algorithm,
+        "args": to_jsonable_python(replace(args, run_dir=None, resume=False)),
+        "data": d4rl.describe(source),
+        "transitions": len(data[0]),
+        "scripts": [checksums(agent_type, update)],
+        "torch": [str(torch.__version__)],
+        "device": DEVICE,
+        "hardware": hardware(),
+        "updates": 0,
+        "seconds": 0.0,
+        "history": [],
+    }
+
+    # After `d4rl.make`, as an environment's module may change both.
+    torch.set_float32_matmul_precision(args.matmul_precision)
+    torch.manual_seed(args.seed)
+    # 32 MB, freed at once: glibc then keeps blocks up to this size, 14% less time on a CPU.
+    torch.empty(8_000_000)
+    if (run / "checkpoint.pt").exists():
+        agent, result = resume(args, result, agent_type)
+        print(f"{run}: goes on from update {result['updates']}")
+    else:
+        agent = agent_type(args, data[0].shape[1], data[1].shape[1]).to(DEVICE)
+        if args.resume:
+            print(f"no run in {run}: begins")
     train_step = partial(update, agent, data)
     if args.cuda_graph:
-        train_step = as_cuda_graph(train_step)
+        from tensordict.nn import CudaGraphModule
 
-    task = args.env_id.replace("/", "-").replace(":", "-")
-    name = f"{task}__{agent.algorithm}__{args.seed}__{datetime.now():%Y-%m-%d_%H-%M-%S-%f}"
-    run = (args.resume or args.run_dir or Path("runs", name)).expanduser()
-    run.mkdir(parents=True, exist_ok=bool(args.resume))  # a new run has a new folder
+        train_step = CudaGraphModule(train_step)
+    run.mkdir(parents=True, exist_ok=args.resume)
     print(f"{len(data[0])} transitions of {result['data']['path']}, on {DEVICE}; results in {run}")
     if args.warmup_steps >= args.total_steps:
         print(f"warning: the actor never sees Q: see --warmup-steps {args.warmup_steps}")
-    return run, agent, envs, result, train_step
+    return agent, envs, result, train_step
 
 
-def train(run: Path, agent: Agent, envs: list, result: dict, train_step) -> dict:
-    """All updates up to --total-steps, with an evaluation and a checkpoint every --eval-every.
-    Raises FloatingPointError where they diverge, Timeout where another process trains the run."""
-    args, history = agent.args, result["history"]
-    last = history[-1] if history else {"step": 0, "seconds": 0.0}
-    began = perf_counter() - last["seconds"]
-    first = last["step"] + 1
-    lock = FileLock(run / "in-use.lock", timeout=0)
-    # What an interrupted run logged after its checkpoint is dropped (purge_step).
-    with lock, SummaryWriter(run, purge_step=first) as writer:
+def train(
+    agent: Agent, envs: list, result: dict, train_step: Callable, stopped_by: Sequence = ()
+) -> dict:
+    """All updates up to --total-steps, with an evaluation and a checkpoint every --eval-every. A
+    signal handler may append to `stopped_by` meanwhile: then the update is the last one, and saved.
+    Closes the environments. Raises FloatingPointError where the numbers diverge, Timeout where
+    another process trains the run."""
+    args, run, history = agent.args, agent.args.run_dir, result["history"]
+    first = result["updates"] + 1
+    began = perf_counter() - result["seconds"]
+    with ExitStack() as stack:
+        for env in envs:
+            stack.callback(env.close)
+        stack.enter_context(FileLock(run / "in-use.lock", timeout=0))
+        # What an interrupted run logged after its checkpoint is dropped (purge_step).
+        writer = stack.enter_context(SummaryWriter(run, purge_step=first))
         save(run, agent, result)  # to resume from; it also mends what a crash left half written
-        # A daemon may have no error output to draw a bar on.
+        # A daemon may have no stderr.
         for step in trange(first, args.total_steps + 1, mininterval=10, disable=not sys.stderr):
-            metrics = train_step(step)
+            metrics = train_step(torch.full((), step, device=DEVICE))
             evaluating = step % args.eval_every == 0 or step == args.total_steps
-            if not evaluating and step % args.log_every != 0:
-                continue
+            if evaluating or step % args.log_every == 0:
+                metrics = {name: value.tolist() for name, value in metrics.items()}  # S numbers
+                if not np.isfinite([*metrics.values()]).all():
+                    raise FloatingPointError(f"diverged at update {step}: {metrics}")
+                if evaluating:
+                    # The agent's choice, and one sample of the actor.
+                    for name, num in (("score", args.eval_candidates), ("score_sample", 1)):
+                        returns = evaluate(agent, envs, [args.seed, step], num)
+                        scores = d4rl.normalized_score(args.env_id, returns)
+                        metrics[name] = scores.mean(1).tolist()
 
-            metrics = {name: value.tolist() for name, value in metrics.items()}  # S numbers each
-            finite = np.isfinite([*metrics.values()]).all()
-            if evaluating and finite:
-                # The agent's choice, and one sample of the actor.
-                for name, num in (("score", args.eval_candidates), ("score_sample", 1)):
-                    returns = evaluate(agent, envs, [args.seed, step], num)
-                    metrics[name] = d4rl.normalized_score(args.env_id, returns).mean(1).tolist()
-                    finite &= np.isfinite(returns).all()
-            if not finite:
-                raise FloatingPointError(f"diverged at update {step}: {metrics}")
+                for name, values in metrics.items():
+                    for i, value in enumerate(values):
+                        writer.add_scalar(f"{name}/agent-{i}", value, step)
+                means = [f"{name} {np.mean(values):.3g}" for name, values in metrics.items()]
+                tqdm.write(f"{step}/{args.total_steps}: {', '.join(means)}")
 
-            for name, values in metrics.items():
-                for i, value in enumerate(values):
-                    writer.add_scalar(f"{name}/agent-{i}", value, step)
-            line = ", ".join(f"{name} {np.mean(values):.3g}" for name, values in metrics.items())
-            tqdm.write(f"{step}/{args.total_steps}: {line}")
-            if evaluating:
+            if evaluating or stopped_by:
+                result["updates"], result["seconds"] = step, perf_counter() - began
+                if evaluating:
+                    history.append({"step": step, "seconds": result["seconds"], **metrics})
                 writer.flush()  # before save: a resumed run logs only what follows its checkpoint
-                history.append({"step": step, "seconds": perf_counter() - began, **metrics})
                 save(run, agent, result)
+            if stopped_by:
+                break
     return result
 
 
-def main(args: Args, dataset=None, agent_type: type[Agent] = Agent, update: Callable = update):
+def main(
+    args: Args,
+    dataset: Mapping | None = None,
+    agent_type: type[Agent] = Agent,
+    update: Callable = update,
+) -> dict:
     """Train on the task's data, or on `dataset`, arrays named as in D4RL. `agent_type` and `update`
-    may be your own. Returns the contents of result.json. Raises as `set_up` and `train`."""
-    precision = torch.get_float32_matmul_precision()
-    try:
-        with torch.random.fork_rng(GPUS):  # the caller's random numbers go on as without it
-            return train(*set_up(args, dataset, agent_type, update))
-    finally:
-        torch.set_float32_matmul_precision(precision)
+    may be your own. Returns the contents of result.json. Leaves torch's random state and matmul
+    precision changed. Raises as `set_up` and `train`."""
+    return train(*set_up(args, dataset, agent_type, update))
 
 
-def command_line(agent_type=Agent, update=update, description: str = __doc__) -> None:
-    """`main` for the command line. Errors of the set-up, mostly a user's, end in one line."""
+def command_line(
+    agent_type: type[Agent] = Agent, update: Callable = update, description: str = __doc__
+) -> None:
+    """`main` for the command line. An error of the set-up, mostly a user's, is one line. After
+    Ctrl-C or SIGTERM (a cluster's time limit) the last line is the command that goes on."""
+    args = tyro.cli(agent_type.args_type, description=description)
     try:
-        args = tyro.cli(agent_type.args_type, description=description)
-        if args.resume:  # the same command line, with the run's own arguments as defaults
-            args = load_checkpoint(args.resume, agent_type)[0].args
-            args = tyro.cli(agent_type.args_type, default=args)
-        ready = set_up(args, None, agent_type, update)
+        agent, envs, result, train_step = set_up(args, None, agent_type, update)
+    except KeyboardInterrupt:
+        sys.exit("stopped")
     except (ValueError, OSError, ImportError) as error:
         sys.exit(f"error: {' '.join(str(error).split())}")  # on one line
+
+    stopped_by: list[int] = []
+
+    def stop(number: int, _) -> None:
+        stopped_by.append(number)
+        signal.signal(number, signal.SIG_DFL)  # a second one kills
+
+    signal.signal(signal.SIGINT, stop)
+    signal.signal(signal.SIGTERM, stop)
     try:
-        train(*ready)
-    except KeyboardInterrupt:
-        last = [0, *(row["step"] for row in ready[3]["history"])][-1]
-        sys.exit(f"stopped: python {sys.argv[0]} --resume {ready[0]} goes on from update {last}")
+        train(agent, envs, result, train_step, stopped_by)
     except (FloatingPointError, Timeout) as error:
         sys.exit(f"error: {error}")
+    if stopped_by and result["updates"] < args.total_steps:
+        command = [*sys.orig_argv]
+        if not args.run_dir:
+            command += ["--run-dir", str(agent.args.run_dir)]
+        if not args.resume:
+            command += ["--resume"]
+        line = f"stopped; from update {result['updates']} goes on: {shlex.join(command)}"
+        print(line, file=sys.stderr)
+        sys.exit(128 + stopped_by[0])  # as after the signal itself
 
 
 if __name__ == "__main__":

@@ -28,8 +28,8 @@ import tyro
 import d4rl
 import uwac
 from benchmark import figures, stats, store
-from benchmark.lib.files import errors_in_one_line, new_files, read_json
-from benchmark.lib.policies import POLICIES
+from benchmark.files import errors_in_one_line, new_files, read_json
+from benchmark.policies import POLICIES
 from benchmark.methods import CONDITIONS, METHODS, as_today, label_of, method_of
 
 SETTING = ["task", "data", "protocol"]  # what runs share that are compared in a table

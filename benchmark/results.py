@@ -50,7 +50,7 @@ from matplotlib.testing.compare import compare_images
 from matplotlib.testing.exceptions import ImageComparisonFailure
 
 from benchmark import figures, stats, store
-from benchmark.lib.files import errors_in_one_line, write
+from benchmark.files import errors_in_one_line, write
 
 TEMPLATES = ROOT / "benchmark" / "templates"
 NOT_PROSE = re.compile(

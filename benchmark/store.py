@@ -15,8 +15,8 @@ import numpy as np
 import pandas as pd
 
 import d4rl
-from benchmark.lib.files import checksum, read_json, write
-from benchmark.lib.policies import earlier_results
+from benchmark.files import checksum, read_json, write
+from benchmark.policies import earlier_results
 from benchmark.methods import (
     METHODS,
     SCRIPTS,

@@ -27,6 +27,7 @@ def each_test_by_itself():
     torch.manual_seed(0)
     torch.set_float32_matmul_precision("highest")
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background ignores it
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 @pytest.fixture(params=[bear, uwac], ids=["bear", "uwac"])
@@ -117,7 +118,7 @@ def short(script, **changes):
 def resumed(script, run="run", **changes):
     """The arguments of a run, to go on with it."""
     agent, _ = script.load_checkpoint(run)
-    return dataclasses.replace(agent.args, resume=str(run), **changes)
+    return dataclasses.replace(agent.args, resume=True, **changes)
 
 
 def words(script, **changes):

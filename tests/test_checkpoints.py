@@ -1,5 +1,6 @@
 """A run stopped, killed or out of disk goes on to the same bits; a checkpoint executes nothing."""
 
+import functools
 import hashlib
 import importlib
 import itertools
@@ -11,19 +12,23 @@ import resource
 import signal
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from unittest.mock import Mock
 
+import gymnasium as gym
 import numpy as np
 import pytest
 import torch
 from conftest import Code, Point, command_line, resumed, scalars, short, words, write_hdf5
 from filelock import FileLock
 
+import d4rl
 import uwac
 
 pytestmark = pytest.mark.usefixtures("points")
 RUN = Path("run")
 CHECKPOINT = RUN / "checkpoint.pt"
+gym.register("Twin-v0", Point, max_episode_steps=5)
 
 
 def left(run):
@@ -31,25 +36,79 @@ def left(run):
     result = json.loads(Path(run, "result.json").read_text())
     checkpoint = torch.load(Path(run, "checkpoint.pt"), weights_only=True)
     for part in (result, checkpoint):
-        for row in part["history"]:
+        for row in (part, *part["history"]):
             del row["seconds"]
     return json.dumps([result, checkpoint], default=lambda tensor: hash(tensor.numpy().tobytes()))
 
 
-@pytest.mark.parametrize("happens, said", [
-    (lambda: os.kill(os.getpid(), signal.SIGINT),
-     r"stopped: python .+py --resume run goes on from update 3$"),
-    (lambda: np.nan, "error: diverged at update 6: {'vae_loss': "),
-])  # fmt: skip
-def test_a_run_that_something_ends_goes_on(script, happens, said, monkeypatch, capsys):
-    """In the second evaluation, of one seed of two: one line says what, what came before stays."""
-    Point.at_step = {26: happens}
-    assert command_line(script, words(script, num_seeds=2), monkeypatch) == 1
-    assert re.match(said, capsys.readouterr().err.splitlines()[-1])
+def test_a_run_that_something_ends_keeps_what_came_before(script, monkeypatch, capsys):
+    """In the second evaluation, of one seed of two: one line says what."""
+    Point.at_step = {26: lambda: np.nan}
+    line = words(script, num_seeds=2)
+    assert command_line(script, line, monkeypatch) == 1
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert re.match("error: .*Point.*: a reward is not finite: nan", said)
     assert [row["step"] for row in script.load_checkpoint(RUN)[1]["history"]] == [3]
     assert len(json.loads((RUN / "result.json").read_text())["history"]) == 1
-    assert command_line(script, "--resume run", monkeypatch) == 0
+    assert command_line(script, f"{line} --resume", monkeypatch) == 0
     assert [row["step"] for row in script.load_checkpoint(RUN)[1]["history"]] == [3, 6]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("when, updates", [("update", 4), ("evaluation", 3)])
+def test_a_stopped_run_says_the_command_that_goes_on(
+    script, number, when, updates, monkeypatch, capsys
+):
+    """An update or an evaluation is finished first. The command goes on to the same bits."""
+    stop = lambda: os.kill(os.getpid(), number)
+    in_update = {}
+
+    def update(agent, data, step):
+        in_update.pop(step.item(), lambda: None)()
+        return script.update(agent, data, step)
+
+    script.main(short(script, run_dir="undisturbed"), update=update)
+    if when == "update":
+        in_update[4] = stop
+    else:
+        Point.at_step = {len(Point.played) + 8: stop}
+    line = ["script.py", *words(script).split()]
+    monkeypatch.setattr(sys, "argv", line)
+    monkeypatch.setattr(sys, "orig_argv", ["python", "-O", *line])
+    with pytest.raises(SystemExit) as end:
+        script.command_line(update=update)
+    assert end.value.code == 128 + number
+    command = f"python -O {' '.join(line)} --resume"
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said == f"stopped; from update {updates} goes on: {command}"
+    monkeypatch.setattr(sys, "argv", [*line, "--resume"])
+    script.command_line(update=update)
+    assert f"run: goes on from update {updates}\n" in capsys.readouterr().out
+    assert left(RUN) == left("undisturbed")
+    assert scalars(RUN) == scalars("undisturbed")
+
+
+def test_a_stopped_run_without_a_folder_of_its_own_says_where_it_is(monkeypatch, capsys):
+    Point.at_step = {8: lambda: os.kill(os.getpid(), signal.SIGTERM)}
+    line = ["uwac.py", *words(uwac).replace(" --run_dir run", "").split()]
+    monkeypatch.setattr(sys, "argv", line)
+    monkeypatch.setattr(sys, "orig_argv", ["python", *line])
+    with pytest.raises(SystemExit):
+        uwac.command_line()
+    (run,) = Path("runs").iterdir()
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said.endswith(f"goes on: python {' '.join(line)} --run-dir {run} --resume")
+
+
+def test_ctrl_c_while_data_are_prepared_is_one_line(monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(d4rl, "qlearning_dataset", interrupted)
+    monkeypatch.setattr(sys, "argv", ["uwac.py", *words(uwac).split()])
+    with pytest.raises(SystemExit, match="^stopped$"):
+        uwac.command_line()
+    assert not RUN.exists()
 
 
 def test_a_full_disk_leaves_the_earlier_files(monkeypatch):
@@ -101,17 +160,37 @@ def test_another_script_is_said_and_recorded(changed, tmp_path, monkeypatch, cap
              for path in (Path("mine.py"), Path(uwac.__file__))}]  # fmt: skip
     assert first == sums
     assert uwac.main(resumed(uwac, total_steps=2), **settings)["scripts"] == sums
-    assert "the script has changed" not in capsys.readouterr().out
+    assert "changed since" not in capsys.readouterr().out
     Path("mine.py").write_text(code + "# edited\n")
     second = uwac.main(resumed(uwac, total_steps=3), **settings)["scripts"]
-    assert "warning: the script has changed" in capsys.readouterr().out
+    assert "warning: scripts changed since" in capsys.readouterr().out
     assert second[0] == sums[0] and len(second) == 2
     assert second[1]["uwac.py"] == sums[0]["uwac.py"] and second[1]["mine.py"] != sums[0]["mine.py"]
-    saved = torch.load(CHECKPOINT, weights_only=True)
-    del saved["scripts"]  # of an earlier version
-    torch.save(saved, CHECKPOINT)
-    assert uwac.main(resumed(uwac, total_steps=4), **settings)["scripts"] == second[1:]
-    assert "the script has changed" not in capsys.readouterr().out
+
+
+def test_another_version_of_torch_is_said_and_recorded(monkeypatch, capsys):
+    first = uwac.main(short(uwac, total_steps=1))["torch"]
+    monkeypatch.setattr(torch, "__version__", "9.9")
+    assert uwac.main(resumed(uwac, total_steps=2))["torch"] == [*first, "9.9"]
+    assert "warning: torch changed since" in capsys.readouterr().out
+    assert uwac.main(resumed(uwac, total_steps=3))["torch"] == [*first, "9.9"]
+    assert "changed since" not in capsys.readouterr().out
+
+
+class Callable:
+    def __call__(self, *given):
+        return uwac.update(*given)
+
+
+def test_the_file_of_an_update_is_found_whatever_holds_it(monkeypatch):
+    """A partial function and an object; what was typed into Python has no file."""
+    here = Path(__file__).name
+    own = lambda *given: uwac.update(*given)
+    for update in (own, functools.partial(own), Callable()):
+        assert set(uwac.checksums(uwac.Agent, update)) == {"uwac.py", here}
+    monkeypatch.setitem(sys.modules, "typed", SimpleNamespace(__file__="<stdin>"))
+    own.__module__ = "typed"
+    assert uwac.checksums(uwac.Agent, own)["<stdin>"] is None
 
 
 def go(script, place=None):
@@ -153,7 +232,7 @@ def test_what_may_change():
     """More updates, and its time goes on. As many: nothing is done."""
     uwac.main(short(uwac, total_steps=3))
     saved = torch.load(CHECKPOINT, weights_only=True)
-    saved["history"][0]["seconds"] = 1000.0
+    saved["seconds"] = 1000.0
     torch.save(saved, CHECKPOINT)
     longer = uwac.main(resumed(uwac, total_steps=6))["history"]
     assert 1000 < longer[1]["seconds"] < 1100
@@ -179,17 +258,33 @@ def test_what_may_not_change(points, refused):
     uwac.main(short(uwac, total_steps=3, seed=3, variance="analytic"))
     before = {path: path.read_bytes() for path in RUN.iterdir()}
     write_hdf5("other.hdf5", points | {"rewards": points["rewards"] + np.eye(50)[0]})
+    line = words(uwac, seed=3, variance="analytic") + " --resume"
     wrong = {"--gamma 0.9": "gamma was 0.99 and cannot change", "--seed 0": "seed was 3 and "}
     wrong |= {"--variance mc": "variance was ", "--mmd-kernel laplacian": "mmd_kernel was gaussian"}
-    wrong |= {"--dataset-path other.hdf5": "data was ", "--env-id door-demo": "env_id was Point-v0"}
-    wrong |= {"--run-dir other": "--run-dir other: a resumed run stays in run"}
+    wrong |= {"--dataset-path other.hdf5": "data was ", "--env-id Twin-v0": "env_id was Point-v0"}
     for option, problem in wrong.items():
-        assert problem in refused(f"--resume run --total-steps 6 {option}")
+        assert f"error: run: {problem}" in refused(f"{line} {option}")
     with FileLock(RUN / "in-use.lock"):
-        assert "run/in-use.lock" in refused("--resume run --total-steps 6")
+        assert "run/in-use.lock" in refused(line)
+    assert "run exists: add --resume to go on there" in refused(line.removesuffix(" --resume"))
+    assert "--resume: which run? Add --run-dir" in refused("--env-id Point-v0 --resume")
     assert {path: path.read_bytes() for path in RUN.iterdir()} == before
     torch.save(torch.load(CHECKPOINT, weights_only=True) | {"device": "cuda"}, CHECKPOINT)
-    assert "device was cuda and cannot change" in refused("--resume run --total-steps 6")
+    assert "device was cuda and cannot change" in refused(line)
+
+
+def test_one_command_begins_a_run_and_goes_on_with_it(script, monkeypatch, capsys):
+    """As a cluster's job does. From another folder, a run goes on where it is."""
+    line = words(script, total_steps=2) + " --resume"
+    for said in ("no run in run: begins\n", "run: goes on from update 2\n"):
+        assert command_line(script, line, monkeypatch) == 0
+        assert said in capsys.readouterr().out
+    args = resumed(script, Path("run").absolute(), total_steps=3)
+    Path("elsewhere").mkdir()
+    monkeypatch.chdir("elsewhere")
+    script.main(args)
+    assert not [*Path().iterdir()]
+    assert script.load_checkpoint("../run")[1]["updates"] == 3
 
 
 def test_a_damaged_or_malicious_checkpoint(refused):
@@ -197,19 +292,33 @@ def test_a_damaged_or_malicious_checkpoint(refused):
     uwac.main(short(uwac, total_steps=1))
     content = CHECKPOINT.read_bytes()
     saved = torch.load(CHECKPOINT, weights_only=True)
-    damaged = [None, b"", content[: len(content) // 2], [1, 2, 3]]
-    less = {name: value for name, value in saved["args"].items() if name != "cuda_graph"}
-    damaged += [saved | {"args": args} for args in (less, saved["args"] | {"q_noise": False})]
-    damaged += [Code(), saved | {"history": Code()}, saved | {"dims": (4, 2)}]
-    for what in damaged:
-        CHECKPOINT.unlink(missing_ok=True)
+    line = words(uwac, total_steps=2) + " --resume"
+    args = saved["args"]
+    less = {name: value for name, value in args.items() if name != "cuda_graph"}
+    damaged = dict.fromkeys([b"", content[: len(content) // 2]], "missing, damaged, or not a run's")
+    cases = [*damaged.items(), *((what, "missing, damaged, ") for what in ([1, 2], Code()))]
+    cases += [(saved | {"history": Code()}, "missing, damaged, or not a run's")]
+    cases += [(saved | {"args": args}, "a run of another version of uwac")
+              for args in (less, args | {"q_noise": False})]  # fmt: skip
+    cases += [(saved | {"algorithm": "bear"}, "a run of bear, not of uwac")]
+    for what, problem in cases:
         if isinstance(what, bytes):
             CHECKPOINT.write_bytes(what)
-        elif what is not None:
+        else:
             torch.save(what, CHECKPOINT)
-        error = refused("--resume run --total-steps 2")
-        assert error.startswith("error: run/checkpoint.pt: no run of uwac to load ("), what
-    assert "size mismatch for actor.layers.0.weight" in error  # the whole reason
-    torch.save(saved | {"algorithm": "bear"}, CHECKPOINT)
-    assert "(it is a run of bear: use bear.py)" in refused("--resume run --total-steps 2")
+        error = refused(line)
+        assert error.startswith(f"error: run/checkpoint.pt: {problem}") and len(error) < 100
+    CHECKPOINT.unlink()
+    with pytest.raises(ValueError, match="missing, damaged"):
+        uwac.load_checkpoint(RUN)
     assert not Path("executed").exists()
+
+
+def test_a_bug_in_ones_own_agent_is_a_traceback_on_resume(monkeypatch):
+    class Mine(uwac.Agent):
+        pass
+
+    uwac.main(short(uwac, total_steps=1), agent_type=Mine)
+    monkeypatch.setattr(Mine, "__init__", lambda self, *_: self.oops)
+    with pytest.raises(AttributeError, match="oops"):
+        uwac.load_checkpoint(RUN, Mine)

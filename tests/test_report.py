@@ -18,7 +18,7 @@ from conftest import ROOT, command_line, short
 
 import uwac
 from benchmark import report, stats
-from benchmark.lib import files
+from benchmark import files
 from benchmark.measure import evaluate
 from benchmark.methods import METHODS, SCRIPTS, script_of, usual_args
 

@@ -14,6 +14,7 @@ from unittest.mock import Mock
 
 import gymnasium as gym
 import numpy as np
+import pydantic
 import pytest
 import torch
 from conftest import ROOT, Point, resumed, scalars, short, words, write_hdf5
@@ -35,6 +36,7 @@ WRONG = [
     ("batch_size", 2.5, "Input should be a valid integer"),
     ("beta", 0.0, "Input should be greater than 0"),
     ("dropout", 1.0, "Input should be less than 1"),
+    ("dropout", 0.0, "Input should be greater than 0"),
     ("passes", 1, "Input should be greater than or equal to 2"),
     ("spectral_norm", 2.5, "Input should be 'auto', True or False"),
     ("mmd_kernel", "rbf", "Input should be 'auto', 'gaussian' or 'laplacian'"),
@@ -72,29 +74,26 @@ def test_numbers_of_numpy_and_paths_are_taken(script):
     ("module:ns/Walker2d-v4", "laplacian", False),
 ])  # fmt: skip
 def test_auto_is_by_the_task(task, kernel, spectral_norm):
-    """Also where another task is put into the arguments of one."""
     auto = {"mmd_kernel": kernel, "spectral_norm": spectral_norm}
-    other = uwac.Args("door-human", matmul_precision="high")
-    for args in (dataclasses.replace(other, env_id=task), uwac.Args(task, 0, 1, "high")):
-        assert args.resolved() == dataclasses.replace(args, **auto)
-    agent = uwac.Agent(args, 3, 1)
-    assert (agent.args.mmd_kernel, agent.critic.spectral_norm) == (kernel, spectral_norm)
-    assert bear.Agent(bear.Args(task), 3, 1).args.mmd_kernel == kernel
-    given = uwac.Args(task, 0, 1, "high", spectral_norm=False, mmd_kernel="gaussian")
-    assert given.resolved() == given
+    args = uwac.Args(task)
+    assert args == dataclasses.replace(args, **auto)
+    assert uwac.Agent(args, 3, 1).critic.spectral_norm == spectral_norm
+    assert bear.Args(task).mmd_kernel == kernel
+    given = uwac.Args(task, spectral_norm=False, mmd_kernel="gaussian")
+    assert (given.spectral_norm, given.mmd_kernel) == (False, "gaussian")
 
 
-@pytest.mark.parametrize("device, cpu, precision", [
-    ("cpu", {"architecture": "x86_64", "amx_bf16": False}, "medium"),  # float32, by oneDNN
-    ("cpu", {"architecture": "x86_64", "amx_bf16": True}, "high"),
-    ("cpu", {"architecture": "aarch64"}, "high"),
-    ("cuda", {"architecture": "x86_64", "amx_bf16": False}, "high"),  # TF32
+@pytest.mark.parametrize("device, cpu, name", [
+    ("cpu", {"cpu_name": "Z80"}, "Z80, 1 threads"),
+    ("cpu", {"cpu_name": "Xeon", "amx_bf16": True}, "Xeon with AMX, 1 threads"),
+    ("cpu", {}, "CPU, 1 threads"),
+    ("cuda", {"amx_bf16": True}, "H200, 1 threads"),
 ])  # fmt: skip
-def test_auto_precision_is_never_bfloat16(script, device, cpu, precision, monkeypatch):
+def test_the_processor_has_its_name(script, device, cpu, name, monkeypatch):
     monkeypatch.setattr(script, "DEVICE", device)
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: cpu)
-    assert script.Args().resolved().matmul_precision == precision
-    assert script.Args(matmul_precision="highest").resolved().matmul_precision == "highest"
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "H200")
+    assert script.hardware() == name
 
 
 def test_what_a_run_leaves(script, capsys):
@@ -105,11 +104,12 @@ def test_what_a_run_leaves(script, capsys):
     assert json.loads((RUN / "result.json").read_text()) == result
     assert result["algorithm"] == script.__name__
     file = Path("points.hdf5").absolute()
-    wanted = dataclasses.replace(args.resolved(), run_dir=None, dataset_path=file)
+    wanted = dataclasses.replace(args, run_dir=None, dataset_path=file)
     assert script.Args(**result["args"]) == wanted
     assert result["data"] == d4rl.describe(file)
-    assert (result["transitions"], result["torch"]) == (40, torch.__version__)
-    assert result["hardware"] == "cpu, 1 threads"
+    assert (result["transitions"], result["torch"]) == (40, [torch.__version__])
+    assert result["hardware"] == script.hardware()
+    assert result["updates"] == 6 and result["seconds"] == result["history"][-1]["seconds"]
 
     first, last = result["history"]
     assert (first["step"], last["step"]) == (3, 6) and 0 < first["seconds"] < last["seconds"]
@@ -139,14 +139,29 @@ def test_folders(refused):
     time = r"\d{4}-\d\d-\d\d_\d\d-\d\d-\d\d-\d{6}"
     for run, seed in zip(runs, (3, 3, 4), strict=True):
         assert re.fullmatch(f"test_runs-own-Point-v0__uwac__{seed}__{time}", run.name)
-    assert "File exists: 'runs'" in refused(words(uwac, run_dir="runs"))
-    assert "No such file" in refused(words(uwac, dataset_path="none.hdf5"))
+    assert "runs exists: add --resume" in refused(words(uwac, run_dir="runs"))
+    assert "none.hdf5: no such file" in refused(words(uwac, dataset_path="none.hdf5"))
     assert not RUN.exists()
 
 
 def test_a_file_beside_arrays_is_refused(points):
     with pytest.raises(ValueError, match="--dataset-path points.hdf5: there are arrays already"):
         uwac.main(short(uwac), dataset=points)
+
+
+def test_arguments_of_another_agent_are_refused():
+    """Such a run could not be loaded."""
+
+    @pydantic.dataclasses.dataclass
+    class Args(uwac.Args):
+        more: int = 1
+
+    class Mine(uwac.Agent):
+        args_type = Args
+
+    with pytest.raises(ValueError, match="^uwac takes arguments of type .*Args"):
+        uwac.main(short(uwac), agent_type=Mine)
+    assert not RUN.exists()
 
 
 def test_a_resumed_run_takes_the_file_that_it_began_with(tmp_path, monkeypatch):
@@ -156,21 +171,55 @@ def test_a_resumed_run_takes_the_file_that_it_began_with(tmp_path, monkeypatch):
     monkeypatch.setattr(d4rl, "download", lambda env_id: Path("other.hdf5"))
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir("elsewhere")
-    result = uwac.main(resumed(uwac, tmp_path / "run", total_steps=2))
+    result = uwac.main(resumed(uwac, tmp_path / "run", total_steps=2))  # its arguments have it
     assert len(result["history"]) == 2
     assert result["data"]["path"] == str(tmp_path / "points.hdf5")
 
 
-def test_main_puts_back_what_it_changes_in_torch(script):
-    """The precision and the random state, also where it fails."""
-    torch.set_float32_matmul_precision("high")
-    before = torch.get_rng_state()
-    for rate, ends in ((1e-4, nullcontext()), (1e30, pytest.raises(FloatingPointError))):
-        args = short(script, matmul_precision="medium", critic_lr=rate, run_dir=f"run{rate}")
-        with ends:
-            script.main(args)
-        assert torch.get_float32_matmul_precision() == "high"
-        assert torch.equal(torch.get_rng_state(), before)
+def test_an_update_runs_in_the_precision_that_was_asked_for():
+    found = []
+
+    def update(*given):
+        found.append(torch.get_float32_matmul_precision())
+        return uwac.update(*given)
+
+    for precision in ("medium", "high"):
+        args = short(uwac, matmul_precision=precision, total_steps=1, run_dir=precision)
+        uwac.main(args, update=update)
+    assert found == ["medium", "high"]
+
+
+class Foreign(Point):
+    """Whose module, and whose resets, set torch's random state and precision."""
+
+    def __init__(self):
+        torch.manual_seed(42)
+        torch.set_float32_matmul_precision("medium")
+
+    def reset(self, seed=None, options=None):
+        torch.manual_seed(42)
+        return super().reset(seed, options)
+
+
+def test_seeds_are_seeds_whatever_an_environment_does_to_torch(script):
+    """The same as without it; other seeds train other agents."""
+    gym.register("Foreign-v0", Foreign, max_episode_steps=5)
+    found = []
+    for env_id, seed in (("Point-v0", 0), ("Foreign-v0", 0), ("Foreign-v0", 1)):
+        args = short(script, env_id=env_id, seed=seed, run_dir=f"{env_id}{seed}")
+        found.append([row["vae_loss"] for row in script.main(args)["history"]])
+    assert found[0] == found[1] and found[1][0] != found[2][0]
+    del gym.registry["Foreign-v0"]
+
+
+@pytest.mark.parametrize("rate, ends", [(1e-4, nullcontext()),
+                                        (1e30, pytest.raises(FloatingPointError))])  # fmt: skip
+def test_environments_are_closed_at_the_end(script, rate, ends, monkeypatch):
+    closed = []
+    monkeypatch.setattr(Point, "close", lambda env: closed.append(env))
+    with ends:
+        script.main(short(script, critic_lr=rate, eval_episodes=3))
+    assert len(set(closed)) == 3
 
 
 def test_a_folder_that_another_run_made_meanwhile(script, monkeypatch):

@@ -27,7 +27,7 @@ def test_log_std_of_the_vae_stays_from_minus_4_to_15():
 
 def test_spectral_norm():
     """The largest singular value is 1, and the gradient is that of W / sigma."""
-    critic = uwac.Critic(2, obs_dim=39, action_dim=28, spectral_norm=True).double()
+    critic = uwac.Critic(uwac.Args(num_seeds=2), obs_dim=39, action_dim=28).double()
     one = torch.ones(2, 2, dtype=torch.double)
     for layer in critic.layers:
         assert_close(torch.linalg.matrix_norm(layer.weight, 2), one, rtol=1e-6, atol=0)
@@ -74,14 +74,11 @@ def test_act_takes_one_state_shared_states_and_each_seeds_own(script):
         found = agent.act(given, num=1)
         np.testing.assert_allclose(found[0], wanted[0], atol=0.05)
         assert found.shape == wanted.shape == agent.act(given, num=3).shape
-    for num in (0, -1):
-        with pytest.raises(ValueError, match=f"num must be at least 1, not {num}"):
-            agent.act(obs, num)
 
 
 def critic_and_pairs():
     """Critics with larger weights than untrained ones', and 32 states and actions of each seed."""
-    critic = uwac.Critic(2, obs_dim=39, action_dim=28)
+    critic = uwac.Critic(uwac.Args("Own-v0", num_seeds=2), obs_dim=39, action_dim=28)
     for layer in critic.layers:
         bound = layer.weight.shape[-2] ** -0.5
         layer.weight.data.uniform_(-bound, bound)
@@ -101,11 +98,19 @@ def test_mc_is_the_variance_of_plain_passes(p, as_on_a_gpu, monkeypatch):
     assert_close(found, expected, rtol=1e-4 if as_on_a_gpu else 1e-5, atol=0)
 
 
-def test_sampling_leaves_the_precision_of_matmuls():
-    torch.set_float32_matmul_precision("medium")
-    critic, obs, action = critic_and_pairs()
-    uwac.mc_dropout_variance(critic, obs, action, 0.1, 2)
-    assert torch.get_float32_matmul_precision() == "medium"
+@pytest.mark.parametrize("as_on_a_gpu", [False, True])
+def test_both_estimates_take_candidates(as_on_a_gpu, monkeypatch):
+    """Several actions of a state are as the same actions of copies of the state."""
+    critic, obs, _ = critic_and_pairs()
+    candidates = torch.rand(2, 32, 3, 28) * 2 - 1
+    monkeypatch.setattr(torch.Tensor, "is_cuda", as_on_a_gpu)
+    for estimate in (uwac.analytic_dropout_variance,
+                     lambda *given: uwac.mc_dropout_variance(*given, passes=4)):  # fmt: skip
+        torch.manual_seed(3)
+        found = estimate(critic, obs, candidates, 0.1)
+        torch.manual_seed(3)
+        flat = estimate(critic, obs.repeat_interleave(3, 1), candidates.flatten(1, 2), 0.1)
+        assert_close(found, flat.unflatten(-1, (32, 3)))
 
 
 @pytest.mark.parametrize("p", [0.1, 0.5])
@@ -118,20 +123,16 @@ def test_analytic_is_the_variance_of_many_passes(p):
     assert (ratio - 1).square().mean().sqrt() < 0.07
 
 
-@pytest.mark.parametrize("weighting, weights", [
-    ("variance", [1.5, 1.0, 0.4, 0.0]),
-    ("std", [1.5, 1.6**0.5, 0.8, 0.0]),
-    ("exp", [1.0, math.exp(-(1.6**2)), math.exp(-6.4), 0.0]),
-    ("none", [1.0, 1.0, 1.0, 1.0]),
-])  # fmt: skip
-def test_weights_by_hand(weighting, weights):
-    """beta / Var and its relatives, at most the clip; from no variance to an infinite one."""
-    variance = torch.tensor([0.0, 1.6, 4.0, math.inf])
-    args = uwac.Args(weighting=weighting, beta=1.6, weight_clip=1.5)
-    found = uwac.uncertainty_weight(variance, args)
-    assert_close(found, torch.tensor(weights))
+@pytest.mark.parametrize("loss", ["critic", "actor"])
+def test_the_weight_by_hand(loss):
+    """beta / Var, at most the clip, whatever Q and loss; from no variance to an infinite one."""
+    variance = torch.tensor([[0.0, 1.6, 4.0, math.inf]])
+    args = uwac.Args("Own-v0", beta=1.6, weight_clip=1.5)
+    agent = uwac.Agent(args, 5, 2)
+    found = agent.weigh(variance, torch.randn(1, 4), loss)
+    assert_close(found, torch.tensor([[1.5, 1.0, 0.4, 0.0]]))
     args.weight_clip = 0.5
-    assert uwac.uncertainty_weight(variance, args).max() == (1 if weighting == "none" else 0.5)
+    assert agent.weigh(variance, torch.randn(1, 4), loss).max() == 0.5
 
 
 def transitions():
@@ -183,16 +184,20 @@ def test_log_alpha_stays_from_minus_5_to_10(script, threshold, sign, limit):
 
 
 def test_the_candidate_of_the_largest_q1_acts(script, monkeypatch):
-    """Without dropout in Q1."""
-    agent = script.Agent(script.Args(num_seeds=2), obs_dim=5, action_dim=2)
+    """Without dropout in Q1; unless told, of as many as an evaluation has."""
+    args = script.Args(num_seeds=2, eval_candidates=20)
+    agent = script.Agent(args, obs_dim=5, action_dim=2)
     obs = torch.randn(2, 4, 5)
     candidates = torch.randn(2, 4, 30, 2)
     q = torch.randn(2, 2, 4, 30)
     asked = []
     monkeypatch.setattr(agent.actor, "sample", lambda obs, num: candidates[:, :, :num])
-    monkeypatch.setattr(agent.critic, "forward", lambda *pairs: asked.append(pairs) or q)
+    of = lambda obs, actions: asked.append((obs, actions)) or q[..., : actions.shape[2]]
+    monkeypatch.setattr(agent.critic, "forward", of)
     action = torch.tensor(agent.act(obs.numpy(), 30))
     best = q[0].argmax(-1)[:, :, None, None]
     assert_close(action, candidates.tanh().take_along_dim(best, dim=2).squeeze(2))
     ((of_obs, of_candidates),) = asked
+    agent.act(obs.numpy())
+    assert torch.equal(asked[1][1], candidates[:, :, :20].tanh())
     assert torch.equal(of_obs, obs) and torch.equal(of_candidates, candidates.tanh())
