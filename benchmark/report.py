@@ -29,8 +29,8 @@ import d4rl
 import uwac
 from benchmark import figures, stats, store
 from benchmark.files import errors_in_one_line, new_files, read_json
-from benchmark.policies import POLICIES
 from benchmark.methods import CONDITIONS, METHODS, as_today, label_of, method_of
+from benchmark.policies import POLICIES
 
 SETTING = ["task", "data", "protocol"]  # what runs share that are compared in a table
 FIGURE = ["task", "data", "conditions"]  # and in a figure, where lines may differ in length

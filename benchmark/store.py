@@ -16,7 +16,6 @@ import pandas as pd
 
 import d4rl
 from benchmark.files import checksum, read_json, write
-from benchmark.policies import earlier_results
 from benchmark.methods import (
     METHODS,
     SCRIPTS,
@@ -26,6 +25,7 @@ from benchmark.methods import (
     name_of,
     usual_args,
 )
+from benchmark.policies import earlier_results
 
 HERE = Path(__file__).parent
 FOLDER = HERE / "results"

@@ -17,10 +17,9 @@ import pytest
 from conftest import ROOT, command_line, short
 
 import uwac
-from benchmark import report, stats
-from benchmark import files
+from benchmark import files, report, stats
 from benchmark.measure import evaluate
-from benchmark.methods import METHODS, SCRIPTS, script_of, usual_args
+from benchmark.methods import METHODS, SCRIPTS, usual_args
 
 
 def result(method="bear", seed=0, scores=(10.0, 20.0), warmup=100, env_id="door-human", **args):
