@@ -160,9 +160,9 @@ class Words:
         return self.cell(values, errors if len(played) else None) + mark
 
     def imitation(self, study: str, **when) -> str:
-        """The cell of the score of UWAC's own VAE (with SN on the hands), which imitates the data;
+        """The cell of the score of the runs' own VAE, which imitates the data;
         of behaviour cloning where that was not played."""
-        for name in ("UWAC + SN", "UWAC"):
+        for name in ("UWAC + SN", "UWAC", "BEAR"):
             if len(values := self.get("vae", study, name, empty=True, **when)):
                 return self.cell(values, self.get("vae_se", study, name, **when))
         cloned = self.cell(self.bc(self.of_runs(study, "task")[0]))

@@ -5,7 +5,6 @@ and not by where it lies.
 """
 
 import functools
-import shlex
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +17,6 @@ import d4rl
 from benchmark.files import checksum, read_json, write
 from benchmark.methods import (
     METHODS,
-    SCRIPTS,
     as_today,
     changed,
     method_of,
@@ -131,17 +129,6 @@ def precision_of(asked: str, hardware: str) -> str:
     return "bfloat16" if asked == "medium" and amx else "float32"
 
 
-def command_of(algorithm: str, args: dict) -> str:
-    """What trains a run of these arguments."""
-    script = SCRIPTS.get(algorithm, f"{algorithm}.py")
-    usual = usual_args(SCRIPTS.get(algorithm, "uwac.py"), args["env_id"])
-    words = ["python", script]
-    for name, value in args.items():
-        if name == "env_id" or (name not in NO_COLUMNS and value != usual.get(name)):
-            words += [f"--{name.replace('_', '-')}", str(value)]
-    return shlex.join(words)
-
-
 def run_name(row: dict, args: dict) -> str:
     """Task, method, arguments that are not the method's, precision and seeds."""
     method = METHODS[row["method"]].command if row["method"] in METHODS else "uwac.py"
@@ -168,13 +155,14 @@ def run_row(result: dict, hardware: str | None = None) -> dict:
     row |= {"transitions": result["transitions"], "data": Path(data["path"]).name}
     row |= {"data_sha256": data.get("sha256")}
     row["max_reward"] = result.get("max_reward", max_reward(data))
-    row |= {name: result.get(name) for name in ("study", "commit", "score_has_dropout_noise")}
+    row |= {
+        name: result.get(name) for name in ("study", "commit", "command", "score_has_dropout_noise")
+    }
     torch = result.get("torch")  # one version, or several in their order
     versions = {"torch": " ".join(torch) if isinstance(torch, list) else torch}
     versions |= {name.replace("-", "_"): of for name, of in result.get("versions", {}).items()}
     row |= {name: versions.get(name) for name in PACKAGES}
     row["sha256"] = " ".join(f"{file}:{of}" for file, of in scripts_of(result).items())
-    row["command"] = result.get("command") or command_of(algorithm, args)
     return {"run": run_name(row, args)} | row
 
 

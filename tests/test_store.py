@@ -66,7 +66,7 @@ def test_a_run_with_all_that_was_found_of_it(folder, tmp_path):
     diagnosis = {"mmd, 10": [0.1, 0.2], "q_share": [0.5, 0.25], "auroc_untrained": [0.4, 0.6, 0.8]}
     diagnosis |= {"auroc_action_norm": [0.7], "auroc_nearest": [1.0]}
     true_q = [{"what": "run", "updates": 20, "episodes": 48, "q": 270.5, "played": 10.25}]
-    found = result(10, 20, study="door-human")
+    found = result(10, 20, study="door-human", command="python bear.py")
     run = save(tmp_path / "run", found, evaluation=[played()], diagnosis=diagnosis, q=true_q)
     (line,) = store.add([run], folder=folder)
     assert line == f"{NAME}: 1 of runs, 2 of diagnoses, 1 of returns, 4 of history, 2 of policies"
@@ -74,9 +74,7 @@ def test_a_run_with_all_that_was_found_of_it(folder, tmp_path):
     about = {"run": NAME, "task": "door-human", "method": "bear", "seed": 3, "num_seeds": 2}
     about |= {"updates": 20, "precision": "float32", "data": "a.hdf5", "data_sha256": "f00"}
     about |= {"max_reward": 19.5, "sha256": "bear.py:abc", "torch": "2.13.0 2.14.0"}
-    about |= {"study": "door-human", "total_steps": 20}
-    about["command"] = "python bear.py --env-id door-human --seed 3 --num-seeds 2 "
-    about["command"] += "--matmul-precision medium --total-steps 20 --eval-every 10"
+    about |= {"study": "door-human", "total_steps": 20, "command": "python bear.py"}
     assert row.items() >= about.items() and "run_dir" not in row
     assert rows(folder, "history") == [
         {"run": NAME, "agent": agent, "step": step, "seconds": step / 2, "target_q": q}
@@ -157,7 +155,8 @@ FIXED = {"control": "fixed-w", "weighting": "none", "variance": "analytic", "dro
 
 @pytest.mark.parametrize("algorithm, args, name, weighting", [
     ("what_bounds_q", WEIGHTED | {"spectral_norm": False}, "uwac-shuffled", "shuffled"),
-    ("what_bounds_q", FIXED | {"spectral_norm": True}, "bear-fixed-w_spectral-norm-True", "fixed-w"),
+    ("what_bounds_q", FIXED | {"spectral_norm": True}, "bear-fixed-w_spectral-norm-True",
+     "fixed-w"),
     ("uwac", {"weighting": "none", "dropout": 0.0, "variance": "analytic", "spectral_norm": True},
      "bear+sn", "none"),
     ("uwac", {"weighting": "variance", "variance": "analytic", "spectral_norm": True, "beta": 2.5,
@@ -205,7 +204,8 @@ def test_our_tables_keep_all_that_they_have(tmp_path):
 @pytest.mark.parametrize("asked, hardware, precision", [
     ("high", "NVIDIA H200, 1 threads", "tf32"), ("highest", "NVIDIA H200, cuda", "float32"),
     ("medium", "Intel Xeon with AMX, 1 threads", "bfloat16"),
-    ("medium", "Intel Xeon without AMX, 1 threads", "float32"), ("medium", "cpu, 1 threads", "float32"),
+    ("medium", "Intel Xeon without AMX, 1 threads", "float32"),
+    ("medium", "cpu, 1 threads", "float32"),
     ("high", "Intel Xeon with AMX, 1 threads", "float32"),
 ])  # fmt: skip
 def test_precision_is_what_the_hardware_line_says(asked, hardware, precision):
