@@ -317,8 +317,8 @@ def put(tables: dict[str, pd.DataFrame], rows: dict[str, list[dict]], about: str
             series = pd.to_numeric(old["series"]).max() + 1
             some = some.merge(old[[*KEYS[name], "series"]], "left", KEYS[name])
             some["series"] = some["series"].fillna(str(series))
-        columns = [*old, *(column for column in some if column not in old and name == "runs")]
-        both = pd.concat([old, some]).reindex(columns=columns).fillna("")
+        columns = dict.fromkeys([*old, *(some if "run" in old else ())])  # a run may have new ones
+        both = pd.concat([old, some]).reindex(columns=[*columns]).fillna("")
         both = both.drop_duplicates(KEYS[name], keep="last")
         tables[name] = both.sort_values("run", kind="stable") if "run" in both else both
     added = ", ".join(f"{len(some)} of {name}" for name, some in new.items())

@@ -107,11 +107,13 @@ def test_a_run_goes_on_and_keeps_what_was_found(folder, tmp_path):
     first = save(tmp_path / "first", result(10), evaluation=[played(step=10)])
     longer = result(10, 20, 30)
     longer["args"]["total_steps"] = 30
+    longer["history"][2]["policy_variance"] = [0.5, 0.25]  # a metric that no run before had
     whole = save(tmp_path / "whole", longer, evaluation=[played(step=30)])
     store.add([first, whole], folder=folder)
     (row,) = rows(folder, "runs")
     assert (row["updates"], row["total_steps"]) == (30, 30)
     assert [row["step"] for row in rows(folder, "history")] == [10, 10, 20, 20, 30, 30]
+    assert [row["policy_variance"] for row in rows(folder, "history")][4:] == [0.5, 0.25]
     assert [row["step"] for row in rows(folder, "policies")] == [10, 10, 30, 30]
     assert store.add([first], folder=folder) == [f"{NAME}: 2 of policies"]
     assert len(rows(folder, "history")) == 6 and len(rows(folder, "policies")) == 4
