@@ -10,9 +10,9 @@ Shapes. S: seeds trained side by side; B: batch (the paper's N); N: candidate ac
 p); M: actions in a set of the MMD (the paper's m and n); D: observation; A: action; H: hidden
 units. Twin critics lead with a 2.
 
-Sources, in brackets, of what we do: paper (5.5: a section), ml-uwac (its authors' code), BEAR (the
-code of BEAR's author, on which ml-uwac builds), CORL (offline RL in single files), D4RL. "Unlike"
-one of them we do it otherwise. See docs/fidelity.md.
+Brackets name the source of a choice: paper (5.5: a section), ml-uwac (its authors' code), BEAR (the
+code of BEAR's author, on which ml-uwac builds), CORL (offline RL in single files), D4RL. "Unlike X"
+marks where we differ from X; docs/fidelity.md says why.
 """
 
 import copy
@@ -45,9 +45,9 @@ import d4rl  # the folder beside this file
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 RANDOM = torch.cuda if DEVICE == "cuda" else torch.random  # its state goes into checkpoints
-# What a run that goes on may change; the data are compared by their SHA-256.
-LENGTH = {"total_steps", "eval_every", "eval_episodes", "log_every"}
-RESUMABLE = LENGTH | {"dataset_path", "run_dir", "resume"}
+# Arguments that may change when a run goes on.
+RESUMABLE = {"total_steps", "eval_every", "eval_episodes", "log_every"}
+RESUMABLE |= {"dataset_path", "run_dir", "resume"}  # the data must be the same by their SHA-256
 UnitInterval = Annotated[float, Field(ge=0, le=1)]
 
 
@@ -299,8 +299,8 @@ def update(agent: Agent, data: list[Tensor], step: Tensor) -> dict[str, Tensor]:
     critic_loss = (q - target_q).square().sum(0).mean(-1)
     agent.minimize(critic_loss, "critic")
 
-    # Line 10: M actions of the actor and M of the VAE, both at s and before the tanh (ml-uwac;
-    # unlike the paper's target actor at s' and the data, where a state has one action).
+    # Line 10: M actions of the actor and M of the VAE, both at s and before the tanh (ml-uwac).
+    # Unlike the paper, which takes the target actor's at s', and the data's, one for each state.
     actor_samples = agent.actor.sample(obs, args.num_mmd_samples)  # (S, B, M, A)
     with torch.no_grad():
         vae_samples = agent.vae.sample(obs, args.num_mmd_samples)  # (S, B, M, A)
@@ -336,11 +336,11 @@ def update(agent: Agent, data: list[Tensor], step: Tensor) -> dict[str, Tensor]:
     }
 
 
-def evaluate(agent: Agent, envs: list, entropy: list[int], num: int) -> np.ndarray:
+def evaluate(agent: Agent, envs: list, seeds: list[int], num: int) -> np.ndarray:
     """Play an episode in each of `d4rl.make`'s environments, which are in the order of the agents,
     by the best of `num` samples. -> returns (S, episodes). Raises as d4rl.play."""
     S = agent.args.num_seeds
-    seed = np.random.SeedSequence(entropy).generate_state(1).item()
+    seed = np.random.SeedSequence(seeds).generate_state(1).item() % 2**30  # of what gym takes
 
     def act(obs: np.ndarray) -> np.ndarray:  # (S * episodes, D) -> (S * episodes, A)
         action = agent.act(obs.reshape(S, -1, obs.shape[-1]), num)
@@ -348,7 +348,7 @@ def evaluate(agent: Agent, envs: list, entropy: list[int], num: int) -> np.ndarr
 
     with torch.random.fork_rng(range(torch.cuda.device_count())):  # training keeps its own
         torch.manual_seed(seed)
-        return d4rl.play(act, envs, seed % 2**30).reshape(S, -1)
+        return d4rl.play(act, envs, seed).reshape(S, -1)
 
 
 def save(run: Path, agent: Agent, result: dict) -> None:
@@ -421,11 +421,11 @@ def resume(args: Args, result: dict, agent_type: type[Agent]) -> tuple[Agent, di
     for name in now.keys() - RESUMABLE:
         if before[name] != now[name]:
             raise ValueError(f"{args.run_dir}: {name} was {before[name]} and cannot change")
-    for name in ("scripts", "torch"):  # of all that trained, in order
+    for name in ("scripts", "torch"):  # lists of the versions that trained
         if saved[name][-1] != result[name][0]:
             print(f"warning: {name} changed since; result.json has both versions")
             saved[name] += result[name]
-    RANDOM.set_rng_state(saved["rng"])  # an update draws next
+    RANDOM.set_rng_state(saved["rng"])  # nothing may draw before the next update
     agent.args = args  # with the new --total-steps
     kept = {name: saved[name] for name in ("scripts", "torch", "updates", "seconds", "history")}
     return agent, result | kept
@@ -475,7 +475,7 @@ def set_up(args: Args, dataset: Mapping | None, agent_type: type[Agent], update:
     # After `d4rl.make`, as an environment's module may change both.
     torch.set_float32_matmul_precision(args.matmul_precision)
     torch.manual_seed(args.seed)
-    # 32 MB, freed at once: glibc then keeps blocks up to this size, 14% less time on a CPU.
+    # glibc now keeps freed blocks of up to these 32 MB: an update takes 14% less time on a CPU.
     torch.empty(8_000_000)
     if (run / "checkpoint.pt").exists():
         agent, result = resume(args, result, agent_type)

@@ -11,9 +11,9 @@ Shapes. S: seeds trained side by side; B: batch (the paper's N); N: candidate ac
 p); M: actions in a set of the MMD (the paper's m and n); D: observation; A: action; H: hidden
 units; T: dropout passes. Twin critics lead with a 2.
 
-Sources, in brackets, of what we do: paper (5.5: a section), ml-uwac (its authors' code), BEAR (the
-code of BEAR's author, on which ml-uwac builds), CORL (offline RL in single files), D4RL. "Unlike"
-one of them we do it otherwise. See docs/fidelity.md.
+Brackets name the source of a choice: paper (5.5: a section), ml-uwac (its authors' code), BEAR (the
+code of BEAR's author, on which ml-uwac builds), CORL (offline RL in single files), D4RL. "Unlike X"
+marks where we differ from X; docs/fidelity.md says why.
 """
 
 import copy
@@ -48,9 +48,9 @@ import d4rl  # the folder beside this file
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 RANDOM = torch.cuda if DEVICE == "cuda" else torch.random  # its state goes into checkpoints
-# What a run that goes on may change; the data are compared by their SHA-256.
-LENGTH = {"total_steps", "eval_every", "eval_episodes", "log_every"}
-RESUMABLE = LENGTH | {"dataset_path", "run_dir", "resume"}
+# Arguments that may change when a run goes on.
+RESUMABLE = {"total_steps", "eval_every", "eval_episodes", "log_every"}
+RESUMABLE |= {"dataset_path", "run_dir", "resume"}  # the data must be the same by their SHA-256
 UnitInterval = Annotated[float, Field(ge=0, le=1)]
 
 
@@ -277,17 +277,15 @@ def mc_dropout_variance(
     shape = (passes, *h1.shape[:2], h1.shape[-1])  # of a hidden layer's masks, (T, 2, S, H)
     keep1 = torch.rand(*shape, device=h1.device) >= rate
     keep2 = torch.rand(*shape, device=h1.device) >= rate
-    w3 = last.weight.squeeze(-1) * (
-        keep2 / (1 - rate)
-    )  # (T, 2, S, H); the last bias has no variance
+    w3 = last.weight.squeeze(-1) * (keep2 / (1 - rate))  # (T, 2, S, H), of each pass
     if h1.is_cuda:
         h2 = F.relu((h1 * keep1.unsqueeze(-2)) @ w2 + second.bias)  # (T, 2, S, B, H)
         q = (h2 @ w3.unsqueeze(-1)).squeeze(-1)  # (T, 2, S, B)
     else:
-        # The same, four times faster at a rate of 0.1: the second layer's sums over all units are
-        # made once, and each pass subtracts the part of its few dropped units.
+        # The same, four times faster at a rate of 0.1: the second layer's sums over all units of
+        # the first are made once, and each pass subtracts the part of the few that keep1 drops.
         sums = h1 @ w2 + second.bias  # (2, S, B, H)
-        columns = h1.mT.contiguous()  # (2, S, H, B), where a unit's numbers are neighbours
+        columns = h1.mT.contiguous()  # (2, S, H, B)
         q = h1.new_empty(passes, *h1.shape[:-1])  # (T, 2, S, B)
         for t, c, s in np.ndindex(q.shape[:3]):  # each pass of each critic of each seed
             dropped = (~keep1[t, c, s]).nonzero().squeeze(1)
@@ -300,8 +298,8 @@ def mc_dropout_variance(
 def analytic_dropout_variance(critic: Critic, obs: Tensor, action: Tensor, rate: float) -> Tensor:
     """Var[Q1], Var[Q2] without sampling (ours; see docs/walkthrough.md); shapes as in Critic.
     Q is the sum over the second layer's units j of w3_j mask_j relu(Z_j), plus a bias. Z_j, a sum
-    over the first layer's units, is taken as normal, and Cov[relu(Z_i), relu(Z_j)] as
-    P(Z_i > 0) P(Z_j > 0) Cov[Z_i, Z_j]."""
+    over the first layer's units, is taken as normal. For i != j, Cov[relu(Z_i), relu(Z_j)] is taken
+    as P(Z_i > 0) P(Z_j > 0) Cov[Z_i, Z_j]."""
     first, second, last = critic.layers
     w2 = second.weight
     w3 = last.weight.mT
@@ -309,7 +307,7 @@ def analytic_dropout_variance(critic: Critic, obs: Tensor, action: Tensor, rate:
     h1 = F.relu(first(concat(obs, action)))
     mean = second(h1)  # of Z
     std = ((mask_variance * h1.square()) @ w2.square()).sqrt().clamp(min=1e-12)  # of Z
-    ratio = (mean / std).clamp(-8, 8)  # beyond 8 the tails are only slow denormals
+    ratio = (mean / std).clamp(-8, 8)  # changes nothing, and avoids slow denormals
     cdf = torch.special.ndtr(ratio)  # P(Z > 0), also the mean slope of relu(Z)
     pdf = torch.exp(-0.5 * ratio.square()) / (2 * torch.pi) ** 0.5
     mean_relu = mean * cdf + std * pdf  # E[relu(Z)]
@@ -347,8 +345,8 @@ class Agent(nn.Module):
         self.target_critic = copy.deepcopy(self.critic)
         self.vae = BehaviorVAE(args.num_seeds, obs_dim, action_dim)
         self.log_alpha = nn.Parameter(torch.zeros(args.num_seeds))
-        # Adam (ml-uwac; unlike the paper's SGD) ignores a loss's scale: with all weights of the
-        # critics' loss multiplied by a constant, the critics learn the same.
+        # Adam (ml-uwac; unlike the paper's SGD) ignores a loss's scale: with the weights of all
+        # samples multiplied by a constant, the critics learn the same.
         adam = partial(torch.optim.Adam, fused=True, capturable=args.cuda_graph)
         self.optimizers = {
             "actor": adam(self.actor.parameters(), args.actor_lr),
@@ -375,7 +373,7 @@ class Agent(nn.Module):
 
     def weigh(self, variance: Tensor, q: Tensor, loss: Literal["critic", "actor"]) -> Tensor:
         """Weight of each sample, by its Var[Q1] + Var[Q2] (paper, equations 4 and 5): (S, B) ->
-        (S, B). `q` (S, B), which has this variance, and `loss` are for subclasses."""
+        (S, B). `q` (S, B), which the loss weighs, and `loss` are for subclasses."""
         weight = self.args.beta / variance
         return weight.clamp(max=self.args.weight_clip)
 
@@ -428,8 +426,8 @@ def update(agent: Agent, data: list[Tensor], step: Tensor) -> dict[str, Tensor]:
     critic_loss = (weight * (q - target_q).square()).sum(0).mean(-1)
     agent.minimize(critic_loss, "critic")
 
-    # Line 10: M actions of the actor and M of the VAE, both at s and before the tanh (ml-uwac;
-    # unlike the paper's target actor at s' and the data, where a state has one action).
+    # Line 10: M actions of the actor and M of the VAE, both at s and before the tanh (ml-uwac).
+    # Unlike the paper, which takes the target actor's at s', and the data's, one for each state.
     actor_samples = agent.actor.sample(obs, args.num_mmd_samples)  # (S, B, M, A)
     with torch.no_grad():
         vae_samples = agent.vae.sample(obs, args.num_mmd_samples)  # (S, B, M, A)
@@ -472,11 +470,11 @@ def update(agent: Agent, data: list[Tensor], step: Tensor) -> dict[str, Tensor]:
     }
 
 
-def evaluate(agent: Agent, envs: list, entropy: list[int], num: int) -> np.ndarray:
+def evaluate(agent: Agent, envs: list, seeds: list[int], num: int) -> np.ndarray:
     """Play an episode in each of `d4rl.make`'s environments, which are in the order of the agents,
     by the best of `num` samples. -> returns (S, episodes). Raises as d4rl.play."""
     S = agent.args.num_seeds
-    seed = np.random.SeedSequence(entropy).generate_state(1).item()
+    seed = np.random.SeedSequence(seeds).generate_state(1).item() % 2**30  # of what gym takes
 
     def act(obs: np.ndarray) -> np.ndarray:  # (S * episodes, D) -> (S * episodes, A)
         action = agent.act(obs.reshape(S, -1, obs.shape[-1]), num)
@@ -484,7 +482,7 @@ def evaluate(agent: Agent, envs: list, entropy: list[int], num: int) -> np.ndarr
 
     with torch.random.fork_rng(range(torch.cuda.device_count())):  # training keeps its own
         torch.manual_seed(seed)
-        return d4rl.play(act, envs, seed % 2**30).reshape(S, -1)
+        return d4rl.play(act, envs, seed).reshape(S, -1)
 
 
 def save(run: Path, agent: Agent, result: dict) -> None:
@@ -557,11 +555,11 @@ def resume(args: Args, result: dict, agent_type: type[Agent]) -> tuple[Agent, di
     for name in now.keys() - RESUMABLE:
         if before[name] != now[name]:
             raise ValueError(f"{args.run_dir}: {name} was {before[name]} and cannot change")
-    for name in ("scripts", "torch"):  # of all that trained, in order
+    for name in ("scripts", "torch"):  # lists of the versions that trained
         if saved[name][-1] != result[name][0]:
             print(f"warning: {name} changed since; result.json has both versions")
             saved[name] += result[name]
-    RANDOM.set_rng_state(saved["rng"])  # an update draws next
+    RANDOM.set_rng_state(saved["rng"])  # nothing may draw before the next update
     agent.args = args  # with the new --total-steps
     kept = {name: saved[name] for name in ("scripts", "torch", "updates", "seconds", "history")}
     return agent, result | kept
@@ -611,7 +609,7 @@ def set_up(args: Args, dataset: Mapping | None, agent_type: type[Agent], update:
     # After `d4rl.make`, as an environment's module may change both.
     torch.set_float32_matmul_precision(args.matmul_precision)
     torch.manual_seed(args.seed)
-    # 32 MB, freed at once: glibc then keeps blocks up to this size, 14% less time on a CPU.
+    # glibc now keeps freed blocks of up to these 32 MB: an update takes 14% less time on a CPU.
     torch.empty(8_000_000)
     if (run / "checkpoint.pt").exists():
         agent, result = resume(args, result, agent_type)

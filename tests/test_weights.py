@@ -1,5 +1,8 @@
 """benchmark/variants/weights.py: each weighting by hand, and BEAR as UWAC without weights."""
 
+import math
+from functools import partial
+
 import pytest
 import torch
 from conftest import short
@@ -118,3 +121,32 @@ def test_a_variance_that_weighs_nothing_is_the_cheap_one(points, monkeypatch):
         assert agent.uncertainty(agent.critic, *pairs).tolist() == [[each] * 8]
     agent = weights.Agent(short(weights, weighting="none", dropout=0.0), 3, 2)
     assert agent.uncertainty(agent.critic, *pairs).tolist() == [[0] * 8]
+
+
+def learned(fixed_w, log_alpha):
+    """Networks, and alpha, after 20 updates with a fixed w, from a start of log alpha; Adam's eps,
+    which a loss's scale would meet, is next to nothing."""
+    torch.manual_seed(1)
+    args = weights.Args("Own-v0", weighting="fixed-w", fixed_w=fixed_w, warmup_steps=0, **BEAR)
+    agent = weights.Agent(args, 3, 2).double()
+    agent.log_alpha.data.fill_(log_alpha)
+    for name in ("actor", "dual"):
+        agent.optimizers[name].param_groups[0]["eps"] = 1e-30
+    data = [array.double() for array in data_of()]
+    for step in range(1, 21):
+        weights.update(agent, data, torch.tensor(step))
+    state = agent.state_dict()
+    return state, state.pop("log_alpha")
+
+
+def test_a_fixed_w_is_another_start_of_alpha(monkeypatch):
+    """The actor's loss is alpha (MMD - threshold) - w Q, of which Adam ignores a factor: w = 0.01
+    is w = 1 where log alpha starts, and would end, higher by -ln 0.01. Else they are different."""
+    monkeypatch.setattr(torch, "randn", partial(torch.randn, dtype=torch.double))
+    small, small_alpha = learned(0.01, 0.0)
+    one, one_alpha = learned(1.0, -math.log(0.01))
+    assert_close(one, small, rtol=1e-9, atol=1e-12)
+    assert_close(one_alpha, small_alpha - math.log(0.01), rtol=1e-9, atol=0)
+    other, _ = learned(1.0, 0.0)
+    name = "actor.layers.1.weight"
+    assert (other[name] - small[name]).abs().max() > 1e-4
