@@ -85,8 +85,8 @@ def script_of(command: str) -> ModuleType:
 
 
 def as_today(result: dict) -> tuple[str, dict]:
-    """A result's algorithm and arguments, as the scripts have them now. Before December 2026 uwac.py
-    had --weighting, and a program what_bounds_q had --control for more of them."""
+    """A result's algorithm and arguments, as the scripts have them now. Before December 2026
+    uwac.py had --weighting, and a program what_bounds_q had --control for more of them."""
     algorithm, args = result["algorithm"], dict(result["args"])
     weighting = args.get("control", args.get("weighting"))
     args.pop("control", None)
@@ -104,8 +104,8 @@ def as_today(result: dict) -> tuple[str, dict]:
 @functools.cache
 def usual_args(command: str, env_id: str) -> dict:
     """All arguments of a script in a task, where only those of a command are given."""
-    args = tyro.cli(script_of(command).Args, args=[*command.split()[1:], "--env-id", env_id])
-    return vars(args.resolved() if hasattr(args, "resolved") else args)
+    words = [*command.split()[1:], "--env-id", env_id]
+    return vars(tyro.cli(script_of(command).Args, args=words))
 
 
 def changed(args: dict, usual: dict) -> list[str]:
@@ -115,8 +115,8 @@ def changed(args: dict, usual: dict) -> list[str]:
 
 
 def method_of(algorithm: str, args: dict) -> str:
-    """The method of METHODS that is nearest by its arguments, its kind of weights first, of those of
-    the same script; the algorithm's name where there is none."""
+    """The method of METHODS that is nearest by its arguments, its kind of weights first, of those
+    of the same script; the algorithm's name where there is none."""
     differences = {}
     for method, (command, *_) in METHODS.items():
         if Path(command.split()[0]).stem == algorithm:

@@ -1,1 +1,0 @@
-from benchmark.policies import *  # until the report's room is built
