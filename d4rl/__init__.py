@@ -8,15 +8,16 @@ import difflib
 import hashlib
 import os
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn, cast
 
 import gymnasium as gym
 import h5py
 import numpy as np
-from gymnasium.envs.registration import WrapperSpec
+from gymnasium.envs.registration import EnvSpec, WrapperSpec
+from gymnasium.spaces import Box
 from gymnasium.utils import RecordConstructorArgs
 from pooch import HTTPDownloader, file_hash, get_logger, retrieve
 
@@ -31,9 +32,8 @@ TASKS = {  # class in envs.py, step limit, and the returns that score 0 (random)
 }
 LONG_HORIZON = {"pen": 200, "hammer": 600, "door": 300, "relocate": 500}  # human-longhorizon's
 ARRAYS = ("observations", "actions", "rewards", "terminals", "timeouts", "next_observations")
-# Names of other libraries for an episode's ends.
-ENDS = ("episode_terminals", "terminations", "truncations", "truncated", "timeout", "done", "dones")
-ENDS += ("is_last",)
+ENDS = ["episode_terminals", "timeout", "truncated", "done", "dones", "is_last"]  # d3rlpy's, RLDS's
+ENDS += ["terminations", "truncations"]  # Minari's
 MAKE = "python benchmark/make_dataset.py"
 HERE = Path(__file__).parent
 DEMO = "door-demo.hdf5"
@@ -47,6 +47,10 @@ ROUNDING = 1e-5  # of an action, as a part of the distance of its bounds
 
 class Arrays(dict):
     """The arrays of a file by their names there, with what was known of it when they were read."""
+
+    names: list[str]  # all that the file has
+    about: tuple[str, bool, str | None]  # as the function `about`
+    sha256: str
 
 
 with open(HERE / "datasets.csv") as table:
@@ -84,20 +88,26 @@ def task_of(env_id: str) -> str | None:
 kind_of = task_of  # the scripts' name for it
 
 
-def not_here(env_id: str, **_: object) -> NoReturn:
-    raise ValueError(f"{env_id}: of D4RL's tasks, this port has {', '.join(TASKS)}")
+def not_here(**settings: Any) -> NoReturn:
+    raise ValueError(f"{settings['env_id']}: of D4RL's tasks, this port has {', '.join(TASKS)}")
 
 
 for env_id in (HERE / "elsewhere.txt").read_text().split():
     gym.register(env_id, not_here, kwargs={"env_id": env_id})
 
 
-def id_of(env: gym.Env) -> str:
-    """The environment's id, with its module if D4RL's own has that id. Raises ValueError."""
+def spec_of(env: gym.Env) -> EnvSpec:
+    """Raises ValueError where there is none."""
     if env.spec is None:
         raise ValueError(f"{env}: has no id; register it, and make it with gym.make")
-    own = env.spec.entry_point == ENTRY_POINTS.get(env.spec.id, env.spec.entry_point)
-    return env.spec.id if own else f"{type(env.unwrapped).__module__}:{env.spec.id}"
+    return env.spec
+
+
+def id_of(env: gym.Env) -> str:
+    """The environment's id, with its module if D4RL's own has that id. Raises ValueError."""
+    spec = spec_of(env)
+    own = spec.entry_point == ENTRY_POINTS.get(spec.id, spec.entry_point)
+    return spec.id if own else f"{type(env.unwrapped).__module__}:{spec.id}"
 
 
 class UnitActions(gym.ActionWrapper):
@@ -105,17 +115,17 @@ class UnitActions(gym.ActionWrapper):
 
     def __init__(self, env: gym.Env):
         super().__init__(env)
-        self.own = env.action_space
+        self.own = cast(Box, env.action_space)
         self.center = (self.own.high.astype(float) + self.own.low) / 2
         self.radius = (self.own.high.astype(float) - self.own.low) / 2
-        self.action_space = gym.spaces.Box(-1, 1, self.own.shape)
+        self.action_space = Box(-1, 1, self.own.shape)
 
     def action(self, action: np.ndarray) -> np.ndarray:
         """Actions (..., A) in the environment's own units and type, within its bounds."""
         action = self.center + self.radius * action
-        if self.own.dtype.kind in "iu":
+        if self.own.low.dtype.kind in "iu":
             action = action.round()
-        return action.clip(self.own.low, self.own.high).astype(self.own.dtype)
+        return action.clip(self.own.low, self.own.high).astype(self.own.low.dtype)
 
     def unit(self, action: np.ndarray) -> np.ndarray:
         """The inverse: actions (n, A) in the environment's units -> scaled and clipped to [-1, 1],
@@ -127,7 +137,7 @@ class UnitActions(gym.ActionWrapper):
         return unit.clip(-1, 1).astype(np.float32)
 
 
-def make(env_id: str, **settings) -> UnitActions:
+def make(env_id: str, **settings: Any) -> UnitActions:
     """`gym.make` for environments of which D4RL's format can hold data: with vectors of numbers,
     bounded actions, here scaled to [-1, 1], and a step limit. The version may be missing:
     `door-human`. Raises ValueError, and what the environment itself raises."""
@@ -137,15 +147,16 @@ def make(env_id: str, **settings) -> UnitActions:
     except gym.error.Error as error:
         raise ValueError(f"{env_id}: {error}") from None
     if (name in TASK_OF) != (id_of(env) in TASK_OF):  # whoever is imported last has an id
-        taken = f"{env.spec.id} is {env.spec.entry_point} here"
+        taken = f"{spec_of(env).id} is {spec_of(env).entry_point} here"
         raise ValueError(f"{env_id}: {taken}; give yours an id that D4RL does not have")
     for space in (env.observation_space, env.action_space):
-        if not isinstance(space, gym.spaces.Box) or len(space.shape) != 1:
+        if not isinstance(space, Box) or len(space.shape) != 1:
             raise ValueError(f"{env_id}: must have vectors of numbers, not {space}")
-    width = env.action_space.high.astype(float) - env.action_space.low
+    own = cast(Box, env.action_space)
+    width = own.high.astype(float) - own.low
     if not ((0 < width) & (width < FLOAT32_MAX)).all():
-        raise ValueError(f"{env_id}: needs finite bounds of each action, not {env.action_space}")
-    if env.spec.max_episode_steps is None:
+        raise ValueError(f"{env_id}: needs finite bounds of each action, not {own}")
+    if spec_of(env).max_episode_steps is None:
         raise ValueError(f"{env_id}: needs a step limit: register it with max_episode_steps")
     try:
         first, _ = env.reset(seed=0)  # what fails here would after hours of training
@@ -161,13 +172,13 @@ def make(env_id: str, **settings) -> UnitActions:
 def step_limit_of(env: gym.Env) -> int:
     """The environment's, or without its wrappers the one of its id. Raises ValueError."""
     env_id = id_of(env)
-    for spec in (env.spec, gym.registry.get(env.spec.id)):
+    for spec in (spec_of(env), gym.registry.get(spec_of(env).id)):
         if spec and spec.max_episode_steps:
             return spec.max_episode_steps
     raise ValueError(f"{env_id}: has no step limit, and the data no timeouts")
 
 
-class DatasetMethods:
+class DatasetMethods(gym.Env):
     """The methods of D4RL's environments: of `gym.make(env_id)`, and of its `unwrapped`."""
 
     _max_episode_steps = property(step_limit_of)
@@ -192,7 +203,7 @@ class OfflineEnv(DatasetMethods, gym.Wrapper, RecordConstructorArgs):
 
 def reference_returns(env_id: str) -> tuple[float, float]:
     """Those of a random policy and of an expert. Raises ValueError outside D4RL's tasks."""
-    task = task_of(env_id) or not_here(env_id)
+    task = task_of(env_id) or not_here(env_id=env_id)
     _, _, random_return, expert_return = TASKS[task]
     return random_return, expert_return
 
@@ -326,7 +337,8 @@ def read(path: str | Path) -> Arrays:
             arrays[name] = arrays[name][:, 0]
     known = describe(path)
     tasks = {sha256: task for task, (_, sha256) in DATASETS.items()}  # D4RL's own do not say
-    arrays.about = known["path"], known["d4rl"], tasks.get(known["sha256"], environment)
+    made_in = tasks.get(str(known["sha256"]), environment)
+    arrays.about = str(path), known["d4rl"] is True, made_in
     arrays.sha256 = sha256_of(arrays)
     return arrays
 
@@ -378,7 +390,8 @@ def qlearning_dataset(
         raise ValueError(f"{where}: no transition among {len(done)} steps")
     if not original:
         # D4RL's demonstrations may be longer than an environment's episodes.
-        limit = max(env.spec.max_episode_steps or np.inf, LONG_HORIZON.get(task_of(env_id), 0))
+        steps_at_most = spec_of(env).max_episode_steps or np.inf
+        limit = max(steps_at_most, LONG_HORIZON.get(task_of(env_id) or "", 0))
         found = doubts(data, done, timeout, not by_itself, limit)
         others = unread(dataset, data["observations"].shape, done | timeout)
         for doubt in (*found, *others):
@@ -475,8 +488,8 @@ def checked(dataset: Mapping, env: gym.Env, where: str) -> dict:
     except Exception as error:  # lists of several lengths, pickles, arrays on a GPU
         raise ValueError(f"{where}: must be arrays ({error})") from error
     n = given["rewards"].size
-    row = {"observations": env.observation_space.shape, "actions": env.action_space.shape}
-    row["next_observations"] = row["observations"]
+    row: dict[str, Any] = {"actions": env.action_space.shape}
+    row["observations"] = row["next_observations"] = env.observation_space.shape
     data = {}
     for name, array in given.items():
         shape = (n, *row.get(name, ()))
@@ -500,7 +513,7 @@ def checked(dataset: Mapping, env: gym.Env, where: str) -> dict:
     return data
 
 
-def own_actions(env: gym.Env) -> gym.spaces.Box:
+def own_actions(env: gym.Env) -> Box:
     """The environment's own space of actions, within `make`'s wrapper. Raises ValueError for
     another wrapper that changes it."""
     while isinstance(env, gym.Wrapper):
@@ -509,17 +522,16 @@ def own_actions(env: gym.Env) -> gym.spaces.Box:
         if env.action_space != env.env.action_space:
             raise ValueError(f"{type(env).__name__} changes the actions: give what it wraps")
         env = env.env
-    return env.action_space
+    return cast(Box, env.action_space)
 
 
-def play(act, envs: list[UnitActions], seed: int) -> np.ndarray:
+def play(act: Callable[[np.ndarray], np.ndarray], envs: list[UnitActions], seed: int) -> np.ndarray:
     """Returns, (n,), of an episode in each of n environments of `make`, the i-th begun with seed
     + i. `act` takes observations, (n, D), and gives actions, (n, A), also where one has ended."""
     returns = np.zeros(len(envs))
     running = list(range(len(envs)))
     obs = np.stack([env.reset(seed=seed + i)[0] for i, env in enumerate(envs)])
-    # Fractions are kept, also of an environment that begins with integers or says to have them.
-    obs = obs.astype(np.promote_types(envs[0].observation_space.dtype, np.float32))
+    obs = obs.astype(float)  # some environments say integers, or begin with them
     while True:
         for env, one in zip(envs, obs):
             if not np.isfinite(one).all():
