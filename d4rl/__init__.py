@@ -417,7 +417,8 @@ def doubts(
 ) -> Iterator[str]:
     """What may be wrong with n steps that look right. `done`, `timeout` (n,): where episodes end;
     `chained`: the rows are in the order of time; `limit`: an episode's steps at most."""
-    obs, next_obs, rewards = (data[key] for key in ("observations", "next_observations", "rewards"))
+    obs, next_obs = data["observations"], data["next_observations"]
+    actions, rewards = data["actions"], data["rewards"]
     end = done | timeout
     first = np.insert(end[:-1], 0, True)
     goes_on = np.append((next_obs[:-1] == obs[1:]).all(1), False)
@@ -434,7 +435,7 @@ def doubts(
     longest = np.diff(np.flatnonzero(end | ~goes_on), prepend=-1).max()
     if longest > limit:
         yield f"{longest} steps without an end, more than the environment has"
-    zeros = ~(obs.any(1) | data["actions"].any(1) | (rewards != 0))
+    zeros = ~(obs.any(1) | actions.any(1) | (rewards != 0))
     still = (obs == next_obs).all(1)[~end]
     if (zeros[1:] & zeros[:-1]).any():
         yield f"{zeros.sum()} rows are zeros, as if never written"
@@ -442,6 +443,8 @@ def doubts(
         yield f"{still.sum()} observations equal the next one; record copies of them"
     if first.sum() > 2 and not rewards[first][1:].any() and (rewards == 0).mean() < 0.5:
         yield "the reward after each end is 0; leave out the steps in which environments are reset"
+    if end.sum() > 1 and not actions[end].any() and actions.any():
+        yield "the action of each end is 0; leave out rows that hold a last observation alone"
 
 
 def unread(dataset: Mapping, obs_shape: tuple[int, ...], end: np.ndarray) -> Iterator[str]:

@@ -233,6 +233,7 @@ DOUBTS = [
     (steps(20, timeouts=[0, 5, 10, 15]), "time ends episodes of one step; timeouts mark .*"),
     (steps(9, timeouts=[3, 4, 7, 8]), "time ends episodes of one step; timeouts mark .*"),  # of 2
     (HEALTHY | {"rewards": ~np.roll(ENDS, 1)}, "the reward after each end is 0; leave out .*"),
+    (HEALTHY | {"actions": HEALTHY["actions"] * ~ENDS[:, None]}, "the action of each end is 0; .*"),
     (HEALTHY | {"is_first": np.roll(ENDS, 1)}, "is_first is not read; terminals and timeouts .*"),
     (HEALTHY | {"dones": (ROWS[:, None] == 2) * 1.0}, "dones is not read; terminals and time.*"),
     (HEALTHY | {"next_obs": HEALTHY["observations"]}, "next_obs is not read; name it next_obs.*"),
