@@ -538,6 +538,8 @@ def test_actions_have_their_spaces_units_and_type(kind, monkeypatch):
     assert (abs(np.array(Point.played[:201], float) - actions) <= rounding * width).all()
     np.testing.assert_array_equal(Point.played[201], [space.low[0], space.high[1]])
     data["actions"] = actions + 1e-4 * width
+    with pytest.warns(UserWarning, match="^1 actions are out of bounds and were clipped"):
+        env.unit(data["actions"])
     with pytest.raises(ValueError, match=r"1 actions are out of Box\(.*, the first in row 200"):
         d4rl.qlearning_dataset(env, data)
 
