@@ -437,10 +437,13 @@ def checked(dataset: Mapping, env: gym.Env, where: str) -> dict:
         there = f" among {', '.join(dataset.names)}" if isinstance(dataset, Arrays) else ""
         raise ValueError(f"{where}: {', '.join(missing)} missing{there}")
     try:
-        given = {name: np.ma.filled(dataset[name], np.nan) for name in ARRAYS if name in dataset}
+        given = {name: dataset[name] for name in ARRAYS if name in dataset}
+        masked = [name for name, array in given.items() if np.ma.is_masked(array)]
         given = {name: np.asarray(array) for name, array in given.items()}
     except Exception as error:  # lists of several lengths, pickles, arrays on a GPU
         raise ValueError(f"{where}: must be arrays ({error})") from error
+    if masked:
+        raise ValueError(f"{where}: {', '.join(masked)} have masked numbers: fill them")
     n = given["rewards"].size
     row: dict[str, Any] = {"actions": env.action_space.shape}
     row["observations"] = row["next_observations"] = env.observation_space.shape

@@ -353,6 +353,10 @@ for task in d4rl.TASKS:
     env = d4rl.make(f"{{task}}-expert")
     env.reset(seed=0)
     env.step(env.action_space.sample())
+import warnings
+with warnings.catch_warnings(record=True) as told:
+    gym.make("Hopper-v4")
+assert len(told) == 1  # Gymnasium's, which is not D4RL's to hide
 """
     settings = {"cwd": tmp_path, "env": os.environ | {"PYTHONPATH": str(ROOT)}, "text": True}
     command = [sys.executable, "-c", program]
