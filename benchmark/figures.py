@@ -1,0 +1,362 @@
+"""All figures: report.py's, and those of our pages."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from types import SimpleNamespace
+
+import matplotlib
+import numpy as np
+import pandas as pd
+import seaborn as sns
+from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter
+
+from benchmark.methods import METHODS
+from benchmark.store import FOLDER, HERE, PAPER, STEP, beside_the_paper
+
+STYLE = {
+    "savefig.dpi": 100,
+    "lines.markersize": 5,
+    "axes.grid": True,
+    "grid.alpha": 0.3,
+    "legend.frameon": False,
+}
+matplotlib.rcParams.update(STYLE)
+matplotlib.use("agg")  # pictures go into files, whatever a notebook has set
+
+AXES = {  # what a metric's axis says; unit: a normalized score, or a return
+    "target_q": "Q target, mean of a batch",
+    "policy_q": "Q of the policy's actions",
+    "score": "{unit}, best of {candidates}",
+    "score_sample": "{unit}, one sample",
+    "mmd": "MMD of actor and VAE",
+    "alpha": "α, multiplier of the constraint",
+    "variance": "Var[Q1] + Var[Q2]",
+    "weight": "mean weight, critic's loss",
+    "policy_weight": "mean weight, actor's loss",
+    "policy_variance": "Var[Q1] + Var[Q2], policy's actions",
+    "q_share": "Q's share of the actor's gradient",
+    "ood_auroc": "AUROC of Var[Q], random actions",
+}
+SPARE = [colour for colour in sns.color_palette("tab10").as_hex() if colour != "#1f77b4"]
+LIMIT = float(np.exp(10))  # of alpha
+NEAR = 0.2  # MMD of a policy near the data
+STYLES = {  # of a checkpoint
+    "α below its limit, near the data": ("o", "#D55E00"),
+    "α below its limit, off the data": ("x", "#D55E00"),
+    "α at its limit, near the data": ("o", "0.4"),
+    "α at its limit, off the data": ("x", "0.4"),
+}
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """An empty figure of `width` x `height` inches (100 pixels each)."""
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def save(figure: Figure, path: Path) -> None:
+    """As PNG and PDF beside each other: `path` is one of the two names."""
+    for suffix in (".png", ".pdf"):
+        figure.savefig(path.with_suffix(suffix))
+    plt.close(figure)
+
+
+def colours_of(methods: dict[str, str]) -> dict[str, str]:
+    """By label, where `methods` has a name in METHODS for each label: a method's own colour for its
+    line with the fewest arguments, and others for its others."""
+    own = {name: method.colour for name, method in METHODS.items()}
+    found = {}
+    for label in sorted(methods, key=lambda label: label.count(",")):
+        spare = SPARE[len(found) % len(SPARE)]
+        found[label] = own.pop(methods[label], None) or spare
+    return {label: found[label] for label in methods}
+
+
+def panels(number: int, width: float = 4.6, height: float = 4.2) -> tuple[Figure, list[Axes]]:
+    """A figure with so many axes, in rows that leave as little as possible blank."""
+    columns = 2 if number in (2, 4) else min(number, 3)
+    rows = -(-number // columns)
+    figure = new_figure(width * columns, height * rows + 0.6)
+    axes = figure.subplots(rows, columns, squeeze=False).flatten()
+    for empty in axes[number:]:
+        empty.remove()
+    return figure, list(axes[:number])
+
+
+def updates_below(axes: Axes, warmup: int | None = None) -> None:
+    """Updates on the x axis, grey as far as the actor learns from MMD alone."""
+    axes.set(xlabel="updates")
+    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    axes.set_xlim(0)
+    if warmup:
+        axes.axvspan(0, warmup, color="0.93", zorder=0)
+
+
+def mark(axes: Axes, values: dict[str, float]) -> None:
+    """A dotted line at each value, named in the panel's legend. A value far from the data leaves
+    the axis as it is: the legend has it."""
+    low, high = axes.dataLim.intervaly
+    near = [value for value in values.values() if abs(value - (low + high) / 2) < 2 * (high - low)]
+    shown = axes.get_ylim() if axes.get_yscale() == "linear" else (low, max([high, *near]))
+    dots = [":", "--", "-.", (0, (1, 4)), (0, (5, 5))]
+    for style, (name, value) in zip(dots, values.items()):
+        text = f"{name}: {value:,.4g}"
+        axes.axhline(value, color="0.3", linestyle=style, linewidth=1, label=text)
+    axes.set_ylim(min([shown[0], *near]), max([shown[1], *near]))
+    lines = [line for line in axes.lines if line.get_label() and ": " in str(line.get_label())]
+    if values:
+        axes.legend(handles=lines[-len(values) :], fontsize=7, loc="best")
+
+
+def finish(figure: Figure, axes: list[Axes], title: str, words: str) -> Figure:
+    """One legend of the lines for all panels, below them, with words on what they are."""
+    handles, labels = axes[0].get_legend_handles_labels()
+    known = {label: one for one, label in zip(handles, labels) if ": " not in label}
+    figure.suptitle(title)
+    figure.legend(known.values(), known, loc="outside lower center", title=words, ncols=2)
+    return figure
+
+
+def scale(panel: Axes, metric: str) -> None:
+    low, high = panel.dataLim.intervaly
+    if metric in ("score", "score_sample"):
+        if high - low < 5:  # or noise would look like a difference
+            panel.set_ylim((low + high) / 2 - 3, (low + high) / 2 + 3)
+    # What explodes, or is a large share, would hide all else. A log scale leaves 0 out.
+    elif metric == "q_share" or high > (10 * low if low > 0 else 1000):
+        panel.set_yscale("symlog" if low < 0 else "log")
+
+
+def curves(rows: pd.DataFrame, metrics: list[str], title: str, references: dict, unit: str,
+           candidates: int = 100) -> Figure:  # fmt: skip
+    """A panel for each metric, a line for each `label` with a band over all its seeds; `rows` are
+    of history, each with `label`, `method` and `warmup_steps`; lines of comparison by metric."""
+    drawn = rows.dropna(subset=metrics, how="all")
+    agents = drawn.drop_duplicates(["label", "run", "agent"])["label"].value_counts(sort=False)
+    several = agents.max() > 1
+    names = {one: f"{one} ({n})" if several else one for one, n in agents.items()}
+    colours = colours_of(dict(zip(drawn["label"], drawn["method"])))
+    style = {"palette": {names[label]: colour for label, colour in colours.items()}}
+    style |= {"hue_order": list(names.values()), "style_order": list(names.values())}
+    style |= {"estimator": "median", "errorbar": ("pi", 100), "err_kws": {"alpha": 0.12}}
+    style |= {"x": "step", "hue": "label", "style": "label", "markers": True, "legend": "full"}
+    drawn = drawn.assign(label=drawn["label"].map(names))
+    figure, axes = panels(len(metrics))
+    for panel, metric in zip(axes, metrics):
+        # Of a Q that explodes in some seeds a mean says nothing.
+        sns.lineplot(drawn, y=metric, ax=panel, **style)
+        panel.set_ylabel(AXES.get(metric, metric).format(unit=unit, candidates=candidates))
+        for i, line in enumerate(panel.lines):  # markers in turn show lines that hide each other
+            points = len(line.get_xdata())
+            if points > 2 * len(names):
+                line.set_markevery((i, max(len(names), points // 12)))
+        scale(panel, metric)
+        panel.get_legend().remove()
+        mark(panel, references.get(metric, {}))
+        updates_below(panel, drawn["warmup_steps"].iloc[0])
+    words = "median and range over seeds, whose number is in brackets" if several else ""
+    return finish(figure, axes, title, words)
+
+
+def policies(table: pd.DataFrame, title: str, references: dict, unit: str) -> Figure:
+    """A panel for each method, a line for each policy with a band of a standard error; `table` has
+    method, who, updates, score and "score error"."""
+    methods, names = list(table["method"].unique()), list(table["who"].unique())
+    colours = dict(zip(names, sns.color_palette("colorblind", len(names)).as_hex()))
+    figure, axes = panels(len(methods))
+    for panel, method in zip(axes, methods):
+        for name, some in table[table["method"] == method].groupby("who", sort=False):
+            style = {"color": colours[name], "marker": "o", "capsize": 3, "label": name}
+            panel.errorbar(some["updates"], some["score"], some["score error"], **style)
+        panel.set(title=method, ylabel=unit)
+        mark(panel, references)
+        updates_below(panel)
+    return finish(figure, axes, title, "mean and standard error")
+
+
+# Figures of our pages.
+
+
+def studies_of(t: SimpleNamespace, names: Iterable[str]) -> pd.DataFrame:
+    """History of the runs of studies, with their runs' columns and the study's name."""
+    found = []
+    for name in names:
+        runs = t.runs.query(t.studies[name]["where"])
+        found.append(t.history.merge(runs, on="run", suffixes=("", "_of_run")).assign(of=name))
+    return pd.concat(found, ignore_index=True)
+
+
+def colour_of(row: dict) -> str:
+    method = "uwac-analytic" if row["name"] == "UWAC" else row["method"]  # with and without SN
+    return METHODS["bear" if row["name"] == "BEAR + SN" else method].colour
+
+
+def seeds(axes: Axes, rows: pd.DataFrame, metric: str, **style) -> None:
+    """A thin line for each agent, dotted where the kernel is Laplacian."""
+    for _, some in rows.groupby(["run", "agent"], sort=False):
+        about = some.iloc[0]
+        dots = ":" if about["mmd_kernel"] == "laplacian" else "-"
+        about_it = {"color": colour_of(about), "linestyle": dots, "linewidth": 1} | style
+        axes.plot(some["step"], some[metric], **about_it)
+
+
+def legend_below(figure: Figure, colours: dict[str, str], others: dict[str, dict]) -> None:
+    """Of colours, and of other lines, by their names."""
+    handles = [plt.Line2D([], [], color=colour, label=name) for name, colour in colours.items()]
+    handles += [plt.Line2D([], [], label=name, **style) for name, style in others.items()]
+    figure.legend(handles=handles, loc="outside lower center", ncols=6)
+
+
+HANDS = ("door-human", "pen-expert", "hammer-expert", "door-expert", "relocate-expert")
+DASHED = {"color": "0.3", "linestyle": "--", "linewidth": 1}
+KERNELS = {"Laplacian kernel": {"color": "0.3", "linestyle": ":"}}
+
+
+def q_over_updates(t: SimpleNamespace) -> Figure:
+    """Tasks by {without, with SN}, each seed a line, the bound dashed."""
+    figure = new_figure(15, 6.4)
+    axes = figure.subplots(2, len(HANDS), sharey=True)
+    laplacian = [name for name in t.studies if name.endswith("-laplacian") and name[:5] != "early"]
+    rows = studies_of(t, [*HANDS, *laplacian])
+    rows = rows[rows["name"].isin(["BEAR", "UWAC", "BEAR + SN", "UWAC + SN"])]
+    for column, task in zip(axes.T, HANDS):
+        of_task = rows[rows["task"] == task]
+        for panel, normed in zip(column, (False, True)):
+            seeds(panel, of_task[of_task["spectral_norm"] == normed], "target_q")
+            panel.axhline(of_task["bound"].max(), **DASHED)
+            panel.set(yscale="log", ylim=(10, 5e9))
+            updates_below(panel, of_task["warmup_steps"].iloc[0])
+            panel.set_title(f"{task}, {'with' if normed else 'without'} SN", fontsize=10)
+    for panel in axes[:, 0]:
+        panel.set_ylabel("Q target, mean of a batch")
+    colours = {"BEAR": METHODS["bear"].colour, "UWAC": METHODS["uwac-analytic"].colour}
+    has = (rows["mmd_kernel"] == "laplacian").any()
+    legend_below(figure, colours, {"bound": DASHED} | (KERNELS if has else {}))
+    return figure
+
+
+def final_q(t: SimpleNamespace) -> Figure:
+    """Of every variant on door-human without SN, a dot for each agent."""
+    rows = studies_of(t, ["door-human"]).query("not spectral_norm and step in (70_000, 92_500)")
+    rows = rows[(rows["step"] == 70_000) | (rows["study"] == "forks")]
+    order = rows[rows["step"] == 70_000].groupby("name")["target_q"].median().sort_values().index
+    figure = new_figure(9, 5)
+    axes = figure.subplots()
+    for step, style in ((70_000, {"marker": "o", "facecolors": "none"}), (92_500, {"marker": "x"})):
+        some = rows[rows["step"] == step]
+        places = some["name"].map(list(order).index) + (0.15 if step == 92_500 else -0.15)
+        colour = "#0072B2" if step == 70_000 else "#D55E00"
+        style |= {"edgecolors": colour} if step == 70_000 else {"color": colour}
+        label = f"after {step:,} updates" + (", runs that share a warm-up" * (step == 92_500))
+        axes.scatter(some["target_q"], places, s=30, label=label, **style)
+    axes.axvline(rows["bound"].max(), **DASHED, label="bound")
+    axes.set_yticks(range(len(order)), order)
+    axes.set(xscale="log", xlabel="Q target of each agent, door-human without SN")
+    figure.legend(loc="outside lower center", ncols=3)
+    return figure
+
+
+def warm_up(t: SimpleNamespace, task: str) -> Figure:
+    """Score and MMD over updates, where Q sets in after the authors' warm-up."""
+    rows = studies_of(t, [f"{task}-40000"])
+    names = list(rows["name"].unique())
+    colours = dict(zip(names, [METHODS[name].colour for name in rows["method"].unique()]))
+    figure = new_figure(11, 4.2)
+    for panel, metric in zip(figure.subplots(1, 2), ("score_sample", "mmd")):
+        for _, some in rows.groupby(["run", "agent"]):
+            style = {"color": colours[some["name"].iloc[0]], "linewidth": 1}
+            panel.plot(some["step"], some[metric], **style)
+        panel.set_ylabel(AXES[metric].format(unit="score"))
+        updates_below(panel, 40_000)
+    panel.set(yscale="log")
+    panel.axhline(0.07, **DASHED)
+    figure.suptitle(f"{task}, warm-up of 40,000 updates")
+    legend_below(figure, colours, {"threshold": DASHED})
+    return figure
+
+
+def q_share(t: SimpleNamespace) -> Figure:
+    """MMD and alpha over updates beside the official BEAR's, and Q's share of the actor's gradient
+    at checkpoints."""
+    names = ("door-human", "early-q", "learning-rate", "hopper-medium", "hopper-medium-gaussian")
+    names += ("halfcheetah-medium", "walker2d-expert", "walker2d-expert-gaussian", "pen-expert")
+    rows = studies_of(t, names).query("updates > warmup_steps and study != 'forks'")
+    rows = rows[(rows["algorithm"] != "weights") | rows["name"].str.match(r"BEAR \+|UWAC \(std")]
+    rows["name"] = rows["of"] + ": " + rows["name"]
+    figure = new_figure(13, 11)
+    upper, lower = figure.subfigures(2, 1, height_ratios=(2, 3))
+    official = pd.read_csv(PAPER / "bear_official_curves.csv", comment="#")
+    last = rows[rows["step"] == rows["updates"]].set_index(["run", "agent"])["alpha"]
+    for panel, metric in zip(upper.subplots(1, 2), ("mmd", "alpha")):
+        low, high = official[f"{metric}_lowest"], official[f"{metric}_highest"]
+        panel.fill_between(official["update"], low, high, color="0.9", lw=0)
+        panel.plot(official["update"], official[f"{metric}_median"], color="black", lw=2)
+        for agent, some in rows.groupby(["run", "agent"]):
+            limited = last[agent] > 0.99 * LIMIT
+            panel.plot(some["step"], some[metric], color="0.6" if limited else "#D55E00", lw=0.8)
+        panel.set(xscale="log", yscale="log", xlim=(2_000, 600_000), xlabel="updates")
+        panel.set_ylabel(AXES[metric])
+        panel.xaxis.set_major_formatter(EngFormatter(sep=""))
+    others = {"α at its limit at the end": {"color": "0.6"}, "below": {"color": "#D55E00"}}
+    others |= {"official BEAR: median and range of 36 runs": {"color": "black", "lw": 2}}
+    legend_below(upper, {}, others)
+    found = t.diagnoses[[*STEP, "q_share"]].dropna()
+    dots = rows.drop(columns="q_share").merge(found, on=STEP).query("step > warmup_steps")
+    dots["q_share"] = dots["q_share"].clip(lower=1e-7)
+    order = list(dots.groupby("name")["q_share"].median().sort_values().index)
+    where = np.where(dots["alpha"] > 0.99 * LIMIT, "at", "below")
+    near = np.where(dots["mmd"] < NEAR, "near", "off")
+    dots["about"] = [f"α {at} its limit, {data} the data" for at, data in zip(where, near)]
+    axes = lower.subplots()
+    for about, (marker, colour) in STYLES.items():
+        some = dots[dots["about"] == about]
+        style = {"marker": marker, "color": colour, "alpha": 0.7, "s": 30, "label": about}
+        axes.scatter(some["q_share"], some["name"].map(order.index), **style)
+    axes.set_yticks(range(len(order)), order)
+    axes.set(xscale="log", xlabel="Q's share of the actor's gradient (at least 0.00001%)")
+    axes.legend(loc="lower right", fontsize=8)
+    return figure
+
+
+def published() -> Figure:
+    """The paper's scores beside others', a row for each task."""
+    table = beside_the_paper()
+    figure = new_figure(9, 5.5)
+    axes = figure.subplots()
+    rows = range(len(table))
+    last, best = "official BEAR, last 50 epochs", "official BEAR, best epoch"
+    name = "official BEAR: last 50 epochs to best epoch"
+    axes.hlines(rows, table[last], table[best], color="0.7", lw=7, label=name)
+    name = "highest of 65,000 evaluations of eleven algorithms"
+    axes.plot(table["highest of anyone"], rows, "|", color="0.3", ms=16, mew=2, label=name)
+    bear, uwac = METHODS["bear"].colour, METHODS["uwac"].colour
+    axes.plot(table["paper: BEAR"], rows, "o", color=bear, ms=7, label="BEAR, paper")
+    style = {"fmt": "D", "color": uwac, "ms": 7, "label": "UWAC, paper (± its std)"}
+    axes.errorbar(table["paper: UWAC"], rows, xerr=table["paper: UWAC_std"], **style)
+    axes.set_yticks(rows, table.index)
+    axes.set_xlabel("normalized score on D4RL's v0 files")
+    figure.legend(loc="outside lower center", ncols=2)
+    return figure
+
+
+def of_readme(t: SimpleNamespace) -> Figure:
+    """Q of BEAR and UWAC on door-human."""
+    rows = studies_of(t, ["forks"]).query("name in ('BEAR', 'UWAC')").sort_values("method")
+    rows = rows.assign(label=rows["name"])
+    references = {"target_q": {"largest reward / (1 - γ)": rows["bound"].iloc[0]}}
+    return curves(rows, ["target_q"], "door-human, Gaussian kernel of the MMD", references, "score")
+
+
+def ours(t: SimpleNamespace) -> dict[Path, Figure]:
+    """Each figure by its file."""
+    return {
+        HERE.parent / "docs" / "door-human.png": of_readme(t),
+        FOLDER / "q.png": q_over_updates(t),
+        FOLDER / "bounds.png": final_q(t),
+        FOLDER / "late-door.png": warm_up(t, "door-expert"),
+        FOLDER / "late-relocate.png": warm_up(t, "relocate-expert"),
+        FOLDER / "q-share.png": q_share(t),
+        FOLDER / "published.png": published(),
+    }

@@ -1,0 +1,398 @@
+"""Results as tidy rows: what runs and measuring programs leave, and results/*.csv, which keep it.
+
+results/README.md describes the tables. A run is told by its algorithm, arguments, data and scripts,
+and not by where it lies.
+"""
+
+import functools
+import shlex
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+
+import d4rl
+from benchmark.lib.files import checksum, read_json, write
+from benchmark.lib.policies import earlier_results
+from benchmark.methods import (
+    METHODS,
+    SCRIPTS,
+    as_today,
+    changed,
+    method_of,
+    name_of,
+    usual_args,
+)
+
+HERE = Path(__file__).parent
+FOLDER = HERE / "results"
+PAPER = HERE / "paper"
+BC = "BC, the actor's network"
+KEYS = {  # of the rows that `add` adds, or replaces by later ones
+    "runs": ["run"],
+    "history": ["run", "agent", "step"],
+    "policies": ["run", "agent", "step", "policy", "candidates", "episodes", "eval_seed"],
+    "diagnoses": ["run", "agent", "step"],
+    "returns": ["run", "task", "of", "step"],
+    "bc": ["task", "agent", "step"],
+    "speed": ["group", "version", "num_seeds", "batch_size", "passes", "date", "round", "ms"],
+    "variance": ["rate", "spectral_norm", "actions", "estimate", "passes", "hardware"],
+    "lunarlander": ["beta", "removed", "agent", "step"],
+}
+STEP = ["run", "agent", "step"]
+DIAGNOSED = {"mmd": "mmd_10", "ood_auroc": "auroc_uniform", "q_share": "q_share_diagnosed"}
+SHORT = {"warmup_steps": "warmup", "mmd_kernel": "kernel"}  # in names of runs
+NO_COLUMNS = {"env_id", "run_dir", "resume", "dataset_path"}  # of arguments
+PACKAGES = ("torch", "numpy", "gymnasium", "gymnasium_robotics", "mujoco")
+# What may differ between a run and its beginning,
+GROWS = {*PACKAGES, "total_steps", "updates", "log_every", "cuda_graph", "commit", "command"}
+GROWS |= {"max_reward", "study"}
+# and what one place says of a run and another does not.
+OF_A_PLACE = {"run", "method", "data", "hardware", "precision"}
+
+
+# What others published.
+
+
+def others_scores() -> pd.DataFrame:
+    """A row for each task, without its version: the paper's and reruns', as printed. The paper's
+    are of D4RL's first versions (v0), a rerun's of those that reruns.csv names, and these come from
+    several sources."""
+    paper = pd.concat([pd.read_csv(PAPER / f"table{number}.csv") for number in (1, 2)])
+    paper = paper.set_index("task")[["UWAC", "UWAC_std", "BEAR", "BC"]].add_prefix("paper: ")
+    reruns = pd.read_csv(PAPER / "reruns.csv", comment="#")
+    reruns["task"] = reruns["task"].str.replace(r"-v\d$", "", regex=True)
+    reruns = reruns.pivot(index="task", columns="source", values=["UWAC", "BC"])
+    reruns.columns = [f"{source}: {method}" for method, source in reruns]
+    return paper.join(reruns)
+
+
+def beside_the_paper() -> pd.DataFrame:
+    """A row for each of the paper's Gym-MuJoCo tasks that all have, all on D4RL's own v0 files: its
+    scores; three runs of the official BEAR; the highest of 65,000 evaluations of eleven others."""
+    paper = pd.read_csv(PAPER / "table1.csv").set_index("task")
+    logs = pd.read_csv(PAPER / "bear_official_logs.csv", comment="#")
+    others = pd.read_csv(PAPER / "d4rl_v0_evaluations.csv", comment="#")
+    official = logs.groupby("task")[["score_last50", "score_best_epoch"]].mean()
+    official.columns = ["official BEAR, last 50 epochs", "official BEAR, best epoch"]
+    table = paper[["UWAC", "UWAC_std", "BEAR"]].add_prefix("paper: ").join(official, how="inner")
+    table["highest of anyone"] = others.groupby("task")["highest"].max()
+    return table.sort_values("paper: UWAC")
+
+
+def reference_scores(task: str) -> dict[str, float]:
+    """The paper's UWAC and BEAR on a task, and our behaviour cloning (results/bc.csv), if any."""
+    paper, bc = others_scores(), pd.read_csv(FOLDER / "bc.csv")
+    found = {}
+    if task in paper.index:
+        of_task = paper.loc[task, ["paper: UWAC", "paper: BEAR"]].dropna()
+        found = {f"{name} (v0)": score for name, score in of_task.items()}
+    cloned = bc[(bc["task"] == task) & (bc["step"] == bc["step"].where(bc["task"] == task).max())]
+    return found | ({BC: cloned["score"].mean()} if len(cloned) else {})
+
+
+# What a run leaves.
+
+
+@functools.cache
+def largest_in(path: Path, sha256: str) -> float | None:
+    """A file's largest reward, if it is the one of this checksum and can be read."""
+    try:
+        known = checksum(path) == sha256
+        return float(d4rl.read(path)["rewards"].max()) if known else None
+    except (OSError, ValueError, KeyError):  # gone, locked, damaged: the run is as it was
+        return None
+
+
+def max_reward(data: dict) -> float | None:
+    """The data's largest reward, if a result says it or the very file is here."""
+    if data.get("max_reward") is not None:
+        return data["max_reward"]
+    return largest_in(Path(data["path"]), data.get("sha256"))
+
+
+def scripts_of(result: dict) -> dict[str, str]:
+    """SHA-256 of each file that trained it, by its name; of several versions with "+" between."""
+    found: dict[str, list[str]] = {}
+    for version in result.get("scripts", []):
+        for file, sha256 in version.items():
+            found.setdefault(file, []).append(sha256)
+    return {file: "+".join(dict.fromkeys(several)) for file, several in found.items()}
+
+
+def precision_of(asked: str, hardware: str) -> str:
+    """What matmuls were computed in, by what the result or who added it says of the hardware."""
+    if "NVIDIA" in hardware or "cuda" in hardware:
+        return "float32" if asked == "highest" else "tf32"
+    amx = "AMX" in hardware and "without AMX" not in hardware
+    return "bfloat16" if asked == "medium" and amx else "float32"
+
+
+def command_of(algorithm: str, args: dict) -> str:
+    """What trains a run of these arguments."""
+    script = SCRIPTS.get(algorithm, f"{algorithm}.py")
+    usual = usual_args(SCRIPTS.get(algorithm, "uwac.py"), args["env_id"])
+    words = ["python", script]
+    for name, value in args.items():
+        if name == "env_id" or (name not in NO_COLUMNS and value != usual.get(name)):
+            words += [f"--{name.replace('_', '-')}", str(value)]
+    return shlex.join(words)
+
+
+def run_name(row: dict, args: dict) -> str:
+    """Task, method, arguments that are not the method's, precision and seeds."""
+    method = METHODS[row["method"]].command if row["method"] in METHODS else "uwac.py"
+    usual = usual_args(method, row["task"])
+    names = changed(args | {"warmup_steps": usual["warmup_steps"]}, usual)
+    names = [name for name in args if name in names or name == "warmup_steps"]
+    others = [name for name in names if args[name] != usual.get(name)]
+    words = [f"{SHORT.get(name, name).replace('_', '-')}-{args[name]}" for name in others]
+    first, last = row["seed"], row["seed"] + row["num_seeds"] - 1
+    seeds = f"{first}-{last}" if last > first else f"{first}"
+    return "_".join([row["task"], row["method"], *words, row["precision"], seeds])
+
+
+def run_row(result: dict, hardware: str | None = None) -> dict:
+    """Of runs.csv. Raises ValueError and KeyError for what is no result."""
+    if not result["history"]:
+        raise ValueError("not evaluated yet")
+    algorithm, args = as_today(result)
+    data, hardware = result["data"], hardware or result["hardware"]
+    row = {"task": args["env_id"], "method": method_of(algorithm, args), "algorithm": algorithm}
+    row |= {name: value for name, value in args.items() if name not in NO_COLUMNS}
+    row |= {"updates": result["history"][-1]["step"], "hardware": hardware}
+    row["precision"] = precision_of(args.get("matmul_precision", "high"), hardware)
+    row |= {"transitions": result["transitions"], "data": Path(data["path"]).name}
+    row |= {"data_sha256": data.get("sha256")}
+    row["max_reward"] = result.get("max_reward", max_reward(data))
+    row |= {name: result.get(name) for name in ("study", "commit", "score_has_dropout_noise")}
+    torch = result.get("torch")  # one version, or several in their order
+    versions = {"torch": " ".join(torch) if isinstance(torch, list) else torch}
+    versions |= {name.replace("-", "_"): of for name, of in result.get("versions", {}).items()}
+    row |= {name: versions.get(name) for name in PACKAGES}
+    row["sha256"] = " ".join(f"{file}:{of}" for file, of in scripts_of(result).items())
+    row["command"] = result.get("command") or command_of(algorithm, args)
+    return {"run": run_name(row, args)} | row
+
+
+def by_agent(values: dict, agents: int) -> Iterator[dict]:
+    """A row for each agent, of numbers for each of them or for all."""
+    for agent in range(agents):
+        of_one = {name: x[agent] if isinstance(x, list) else x for name, x in values.items()}
+        yield {"agent": agent} | of_one
+
+
+def policy_rows(played: list[dict]) -> Iterator[dict]:
+    """Of what evaluate.py played: means over episodes, and their standard deviations."""
+    for one in played:
+        row = {name: one[name] for name in ("step", "policy", "candidates", "episodes")}
+        row |= {"eval_seed": one.get("seed"), "matmul_precision": one.get("matmul_precision")}
+        for kind in ("score", "return"):
+            scores = one.get(f"{kind}s", [[]] * len(one["scores"]))
+            row[kind] = [pd.Series(of_one, dtype=float).mean() for of_one in scores]
+            row[f"{kind}_std"] = [pd.Series(of_one, dtype=float).std() for of_one in scores]
+        yield from by_agent(row, len(one["scores"]))
+
+
+def diagnosis_rows(found: dict, step: int, agents: int) -> Iterator[dict]:
+    """Of what diagnose.py found; of ten untrained networks mean and range."""
+    row = {name.replace(", ", "_"): values for name, values in found.items()}
+    if "auroc_untrained" in row:
+        ten = row["auroc_untrained"]
+        row |= {"auroc_untrained": float(np.mean(ten))}
+        row |= {"auroc_untrained_lowest": min(ten), "auroc_untrained_highest": max(ten)}
+        row |= {name: row[name][0] for name in ("auroc_action_norm", "auroc_nearest")}
+    yield from by_agent({"step": step} | row, agents)
+
+
+def rows_of(result: dict, folder: Path, hardware: str | None = None) -> dict[str, list[dict]]:
+    """Of each table, from a run's result and its folder. Raises ValueError and KeyError."""
+    row = run_row(result, hardware)
+    agents = row["num_seeds"]
+    rows = {"runs": [row], "diagnoses": [], "returns": []}
+    rows["history"] = [one for entry in result["history"] for one in by_agent(entry, agents)]
+    rows["policies"] = [*policy_rows(result.get("policies", []) + earlier_results(folder))]
+    for file in sorted(folder.glob("*-[0-9]*.json")):
+        kind, _, step = file.stem.rpartition("-")
+        if kind == "diagnosis":
+            rows["diagnoses"] += diagnosis_rows(read_json(file), int(step), agents)
+        if kind == "true-q":
+            about = {"task": row["task"], "of": "run", "step": int(step)}
+            for one in read_json(file):
+                one = {name: of for name, of in one.items() if name not in ("what", "updates")}
+                rows["returns"].append(about | one)
+    return {name: [{"run": row["run"]} | one for one in some] for name, some in rows.items()}
+
+
+def results_in(path: Path) -> Iterator[tuple[Path, Path]]:
+    """Files and folders of the runs that a path names: a result, a run's folder, or a folder of
+    runs or of a grid. Raises ValueError where it names none."""
+    files = [path] if path.is_file() else [path / "result.json"]
+    if not files[0].exists():
+        patterns = ("*.json", "**/result.json", "**/grid/*.json")
+        files = [*dict.fromkeys(file for one in patterns for file in sorted(path.glob(one)))]
+    if not files:
+        raise ValueError(f"no results in {path}; benchmark/run.py makes some")
+    for file in files:
+        of_grid = file.parent / "work" / file.stem
+        yield file, of_grid if file.name != "result.json" and of_grid.exists() else file.parent
+
+
+# What other programs leave.
+
+
+def other_rows(found: dict | list, file: Path) -> dict[str, list[dict]]:
+    """Of speed.json, variance.json, bc.py's file of a task, true_q.py's of data and policies, and
+    lunarlander_uncertainty.py's result. Raises ValueError for anything else."""
+    if isinstance(found, dict) and "clips" in found:
+        rows = []
+        for removed, study in found["clips"].items():
+            about = {"beta": found["args"]["beta"], "removed": removed}
+            names = ("auroc_norm", "auroc_distance", "states_removed", "transitions_trained")
+            about |= {name: study[name] for name in names}
+            for entry in study["history"]:
+                rows += [about | one for one in by_agent(entry, len(entry["auroc_variance"]))]
+        return {"lunarlander": rows}
+    if isinstance(found, dict) and "data_score" in found:
+        about = {"task": found.get("task", file.stem), "data": Path(found["data"]["path"]).name}
+        about |= {"data_sha256": found["data"].get("sha256")}
+        about |= {name: found[name] for name in ("data_score", "command")}
+        rows = []
+        for entry in found["history"]:
+            for agent, scores in enumerate(map(pd.Series, entry["scores"])):
+                row = {"agent": agent, "step": entry["step"], "episodes": len(scores)}
+                rows.append(about | row | {"score": scores.mean(), "score_std": scores.std()})
+        return {"bc": rows}
+    first = found[0] if isinstance(found, list) and found else {}
+    if "floor_ms" in first:
+        rows = []
+        for one in found:
+            for i, (ms, floor) in enumerate(zip(one["ms"], one["floor_ms"])):
+                rows.append(one | {"round": i, "ms": ms, "floor_ms": floor})
+        return {"speed": [row for row in rows if row["ms"] is not None]}
+    if "log_correlation" in first:
+        return {"variance": found}
+    if "what" in first:
+        of = lambda one: "data" if "bound" in one else "policy"
+        task = lambda one: one["what"].removesuffix(", played")
+        return {"returns": [{"task": task(one), "of": of(one)} | one for one in found]}
+    raise ValueError(f"{file}: not what a program of this project leaves")
+
+
+# The tables.
+
+
+def as_texts(rows: list[dict]) -> pd.DataFrame:
+    """As a CSV file has them."""
+    return pd.DataFrame(rows, dtype=object).map(lambda x: "" if pd.isna(x) else str(x)).fillna("")
+
+
+def begins_as(long: pd.DataFrame, short: pd.DataFrame) -> bool:
+    columns = [name for name in short if name in long]
+    return long[columns].head(len(short)).to_numpy().tolist() == short[columns].to_numpy().tolist()
+
+
+def put_run(tables: dict[str, pd.DataFrame], new: dict[str, pd.DataFrame]) -> None:
+    """Takes out of `new` what the tables know better: of a copy of a run at an earlier update only
+    what was measured of it is new. Raises ValueError where another run has its name."""
+    run = new["runs"]["run"].iloc[0]
+    old = {name: table[table["run"] == run] for name, table in tables.items() if "run" in table}
+    if old["runs"].empty:
+        return
+    pairs = {
+        name: (old["runs"][name].iloc[0], new["runs"][name].iloc[0])
+        for name in new["runs"]
+        if name in old["runs"] and name not in GROWS
+    }
+    other = [name for name, (a, b) in pairs.items() if a != b and "" not in (a, b)]
+    short, long = sorted((old["history"], new["history"]), key=len)
+    if other or not begins_as(long, short):
+        why = f"other {', '.join(other)}" if other else "another history"
+        raise ValueError(f"the tables have another run of the name {run}, with {why}")
+    if len(new["history"]) <= len(old["history"]):
+        del new["runs"], new["history"]
+
+
+def put(tables: dict[str, pd.DataFrame], rows: dict[str, list[dict]], about: str) -> str:
+    """Adds rows, in the place of those with the same keys; returns what is new."""
+    new = {name: as_texts(some) for name, some in rows.items() if some}
+    if "runs" in new:
+        about = new["runs"]["run"].iloc[0]
+        put_run(tables, new)
+    for name, some in new.items():
+        old = tables[name]
+        if name == "speed":  # what one call measured is a series
+            series = pd.to_numeric(old["series"]).max() + 1
+            some = some.merge(old[[*KEYS[name], "series"]], "left", KEYS[name])
+            some["series"] = some["series"].fillna(str(series))
+        columns = [*old, *(column for column in some if column not in old and name == "runs")]
+        both = pd.concat([old, some]).reindex(columns=columns).fillna("")
+        both = both.drop_duplicates(KEYS[name], keep="last")
+        tables[name] = both.sort_values("run", kind="stable") if "run" in both else both
+    added = ", ".join(f"{len(some)} of {name}" for name, some in new.items())
+    return f"{about}: {added or 'no change'}"
+
+
+def add(paths: list[Path], hardware: str | None = None, folder: Path = FOLDER) -> list[str]:
+    """Takes what programs left into the tables, all of it or none; a line for each. `hardware` says
+    where a result does not what trained it. Raises ValueError, and OSError."""
+    read = lambda name: pd.read_csv(folder / f"{name}.csv", dtype=str, keep_default_na=False)
+    tables = {name: read(name) for name in KEYS}
+    lines = []
+    for path in paths:
+        for file, run in results_in(path.expanduser()):
+            try:
+                found = read_json(file)
+                of_a_run = isinstance(found, dict) and "args" in found and "clips" not in found
+                rows = rows_of(found, run, hardware) if of_a_run else other_rows(found, file)
+                lines.append(put(tables, rows, file.name))
+            except (ValueError, KeyError, TypeError) as error:
+                raise ValueError(f"{file}: nothing is added: {error!s}") from error
+    for name, table in tables.items():
+        write(folder / f"{name}.csv", table.to_csv(index=False, lineterminator="\n").encode())
+    return lines
+
+
+def studies(folder: Path = FOLDER) -> dict[str, dict]:
+    """What each study asks, which runs it has, and the commands that make them again."""
+    return tomllib.loads((folder / "studies.toml").read_text(encoding="utf-8"))
+
+
+def best_played(policies: pd.DataFrame) -> pd.DataFrame:
+    """Of several evaluations of an agent's policy at a step the one of the most episodes."""
+    key = [*STEP, "policy", "candidates"]
+    return policies.sort_values("episodes", kind="stable").drop_duplicates(key, keep="last")
+
+
+def load(folder: Path = FOLDER) -> SimpleNamespace:
+    """Each table by its name, and `agents`: all that is known of an agent at a step, with its run's
+    columns. Raises OSError."""
+    t = SimpleNamespace(**{file.stem: pd.read_csv(file) for file in sorted(folder.glob("*.csv"))})
+    t.studies = studies(folder)
+    of_run = {run: name for name, one in t.studies.items() for run in one.get("runs", [])}
+    t.runs["study"] = t.runs["run"].map(of_run).astype(object).fillna(t.runs["study"])
+    t.data = t.returns[t.returns["of"] == "data"].set_index("task")
+    t.runs["spectral_norm"] = t.runs["spectral_norm"].eq(True)  # bear.py has no such argument
+    t.runs["bound"] = t.runs["max_reward"] / (1 - t.runs["gamma"])  # else that of a like roll-out
+    t.runs["bound"] = t.runs["bound"].fillna(t.runs["task"].map(t.data["bound"]))
+    t.runs["name"] = [name_of(row["method"], row) for row in t.runs.to_dict("records")]
+    of_one = best_played(t.policies[t.policies["policy"].isin(["sample", "vae", "best"])])
+    of_one = of_one[(of_one["policy"] != "best") | (of_one["candidates"] == 100)]
+    played = of_one.pivot(index=STEP, columns="policy", values="score")
+    error = of_one["score_std"] / of_one["episodes"] ** 0.5
+    errors = of_one.assign(error=error).pivot(index=STEP, columns="policy", values="error")
+    played = played.join(errors.add_suffix("_se")).reset_index()
+    q = t.returns.query("of == 'run'").assign(agent=0).drop(columns=["task", "of", "bound"])
+    agents = t.history.merge(t.diagnoses, "outer", STEP, suffixes=("", "_diagnosed"))
+    for name, diagnosed in DIAGNOSED.items():
+        agents[name] = agents[diagnosed].fillna(agents[name])
+    agents = agents.merge(played, "outer", STEP).merge(q, "outer", STEP)
+    t.agents = agents.merge(t.runs, "left", "run", suffixes=("", "_of_run")).copy()
+    t.agents["agent_seed"] = t.agents["seed"] + t.agents["agent"]
+    t.agents["share"] = 100 * t.agents["q_share"]
+    t.agents["inequality"] = t.agents["weight"] * t.agents["variance"] / t.agents["beta"]
+    t.agents.loc[t.agents["method"] == "bear", ["weight", "policy_weight"]] = 1.0
+    return t
