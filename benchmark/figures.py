@@ -104,7 +104,9 @@ def mark(axes: Axes, values: dict[str, float]) -> None:
     for style, (name, value) in zip(dots, values.items()):
         text = f"{name}: {value:,.4g}"
         axes.axhline(value, color="0.3", linestyle=style, linewidth=1, label=text)
-    axes.set_ylim(min([shown[0], *near]), max([shown[1], *near]))
+    if near and not shown[0] < min(near) < max(near) < shown[1]:
+        room = 0.05 * (high - low) if axes.get_yscale() == "linear" else 0
+        axes.set_ylim(min([shown[0], min(near) - room]), max([shown[1], max(near) + room]))
     lines = [line for line in axes.lines if line.get_label() and ": " in str(line.get_label())]
     if values:
         axes.legend(handles=lines[-len(values) :], fontsize=7, loc="best")

@@ -17,8 +17,8 @@ templates/PAGE.j2 makes PAGE: Markdown with Jinja2's {{ }}, and all of its prose
     x | by_seed         the mean over the runs of each seed, so that one that ran twice counts once
     past_bound(q), past_bound(q, 100)       how many of get's Q are above so many times their bound
     cell(get(...)), gap(get(...), get(...))     a mean, or a difference, with its 95% interval and n
-    data("door-human", "bound"), paper_score("UWAC", "pen-expert"), bc("door-human"), auroc(...),
-    times(...), commands("forks")       of returns.csv, paper/, bc.csv, lunarlander.csv, speed.csv,
+    data("door-human", "bound"), paper_score("UWAC", "pen-expert"), bc("door-human"),
+    lunarlander(...), times(...), commands("forks")     of returns.csv, paper/, bc.csv and so on,
                 and the lines that make a study again; `t` has all tables
     {% do check(x < 1) %}       fails where the tables no longer say what the words do
     paper("0.845"), setting("0.01"), worked("1.5 β = 2.4")      numbers of the paper, such as
@@ -68,8 +68,10 @@ class Words:
         self.t = t
         self.of_study: dict[str, list[str]] = {}
 
-    def runs(self, study: str) -> list[str]:
-        """Names of a study's runs. Raises ValueError."""
+    def runs(self, study: str | None) -> list[str]:
+        """Names of a study's runs, or of all. Raises ValueError."""
+        if study is None:
+            return self.t.runs["run"].to_list()
         if study not in self.t.studies:
             raise ValueError(f"{study}: no study; there are {', '.join(self.t.studies)}")
         if study not in self.of_study:  # pandas takes its time to read a query
@@ -84,7 +86,7 @@ class Words:
         rows = self.t.agents
         if metric not in rows:
             raise ValueError(f"{metric}: no metric of the tables")
-        studies = [study] if isinstance(study, str) else study
+        studies = study if isinstance(study, list) else [study]
         rows = rows[rows["run"].isin([run for one in studies for run in self.runs(one)])]
         if name is not None:
             names = [name] if isinstance(name, str) else name
@@ -99,6 +101,21 @@ class Words:
             raise ValueError(f"{metric} of {study}, {name}: nothing was measured then")
         groups = rows.groupby(["run", "agent", *([] if at or start or by else ["step"])])[metric]
         return groups.max() if by else groups.mean()
+
+    def of_runs(self, study: str, column: str) -> list:
+        """What a study's runs have in a column of runs.csv."""
+        return [*self.t.runs[self.t.runs["run"].isin(self.runs(study))][column].unique()]
+
+    def kernel(self, study: str) -> str:
+        return " or ".join(self.of_runs(study, "mmd_kernel")).capitalize()
+
+    def warmup(self, study: str) -> float:
+        return max(self.of_runs(study, "warmup_steps"), default=np.nan)
+
+    def rise(self, values: pd.Series) -> pd.Series:
+        """By 10,000 updates, of a straight line through each agent's values by step."""
+        line = lambda some: np.polyfit(some["step"] / 10_000, some.iloc[:, -1], 1)[0]
+        return values.reset_index().groupby(["run", "agent"]).apply(line, include_groups=False)
 
     def by_seed(self, values: pd.Series) -> pd.Series:
         if "run" not in values.index.names:
@@ -124,7 +141,10 @@ class Words:
         """The difference of two means over seeds, in the same way."""
         if one.empty or other.empty:
             return "–"
-        return in_brackets(stats.difference(self.by_seed(one), self.by_seed(other)), digits)
+        return in_brackets(self.difference(one, other), digits)
+
+    def difference(self, one: pd.Series, other: pd.Series) -> stats.Estimate:
+        return stats.difference(self.by_seed(one), self.by_seed(other))
 
     def score(self, study, name, policy="sample", **when) -> str:
         """The cell of a policy's score. Seeds that were trained so far but not played count with
@@ -144,8 +164,18 @@ class Words:
         for name in ("UWAC + SN", "UWAC"):
             if len(values := self.get("vae", study, name, empty=True, **when)):
                 return self.cell(values, self.get("vae_se", study, name, **when))
-        cloned = self.bc(self.t.runs.set_index("run")["task"][self.runs(study)[0]])
-        return f"{self.cell(cloned)}‡"
+        cloned = self.cell(self.bc(self.of_runs(study, "task")[0]))
+        return cloned if cloned == "–" else f"{cloned}‡"
+
+    def any(self, study: str, names: list[str], metrics: list[str], when: dict) -> bool:
+        """Whether a study has one of the metrics, for a row of a table."""
+        found = (self.get(metric, study, names, empty=True, **when) for metric in metrics)
+        return any(len(values) for values in found)
+
+    def span(self, when: dict) -> str:
+        """Updates at which a row was measured."""
+        ends = [when[name] for name in ("at", "start", "end") if name in when]
+        return " to ".join(stats.plain(end) for end in ends)
 
     def data(self, task: str, column: str) -> float:
         return self.t.data.loc[task, column]
@@ -158,10 +188,22 @@ class Words:
     def paper_score(self, method: str, task: str) -> float:
         return store.others_scores().loc[task, f"paper: {method}"]
 
-    def auroc(self, removed: str, step: int, beta: float = 1.6, of="auroc_variance") -> pd.Series:
-        """Of LunarLander's agents."""
+    def lunarlander(self, removed: str, step: int, beta: float, of: str) -> pd.Series:
+        """A column of lunarlander.csv, by agent."""
         rows = self.t.lunarlander.query("removed == @removed and step == @step and beta == @beta")
         return rows.set_index("agent")[of]
+
+    def auroc_over_time(self, removed: str) -> pd.Series:
+        """What each of LunarLander's agents has gained by training, on average over it."""
+        rows = self.t.lunarlander.query("removed == @removed and beta == 1.6").set_index("agent")
+        trained = rows[rows["step"] > 0]["auroc_variance"].groupby("agent").mean()
+        return trained - rows[rows["step"] == 0]["auroc_variance"]
+
+    def untrained(self, task: str, column: str) -> float:
+        """AUROC of ten networks that are not trained, or of the data alone, on a task."""
+        of_task = self.t.agents["run"].isin(self.runs(task)) & (self.t.agents["name"] == "UWAC")
+        rows = self.t.agents[of_task | (self.t.agents["run"] == f"{task}_untrained")]
+        return rows[column].dropna().mean()
 
     def ms(self, series: int) -> pd.DataFrame:
         """Milliseconds of an update, by round and version."""

@@ -69,7 +69,7 @@ def estimate(values: pd.Series, errors: pd.Series | None = None) -> Estimate:
     """Of values of seeds, by Student's t from three on; of a single seed by the standard error over
     its episodes, in `errors`; of two there is no interval."""
     mean, n = values.mean(), len(values)
-    if n >= FEW:
+    if n >= FEW and values.sem() > 0:
         low, high = stats.t.interval(LEVEL, n - 1, mean, values.sem())
         return Estimate(mean, low, high, n, "seeds")
     if n == 1 and errors is not None and errors.notna().all():
