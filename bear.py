@@ -6,12 +6,13 @@ Algorithm 1 without what UWAC adds, which `diff bear.py uwac.py` shows.
 
     python bear.py --env-id door-demo --warmup-steps 500 --total-steps 2000
 
-Shapes. S: seeds trained side by side; B: batch (Algorithm 1's N); N: candidate actions (its p); M:
-action samples for the MMD (its n); D: observation; A: action; H: hidden units. Twin critics lead
-with a 2.
+Shapes. S: seeds trained side by side; B: batch (the paper's N); N: candidate actions (the paper's
+p); M: actions in a set of the MMD (the paper's m and n); D: observation; A: action; H: hidden
+units. Twin critics lead with a 2.
 
-Sources, in brackets: paper (5.5: a section), ml-uwac (its authors' code), BEAR (the code of BEAR's
-author, on which ml-uwac builds), CORL (offline RL in single files), D4RL; see docs/fidelity.md.
+Brackets name the source of a choice: paper (5.5: a section), ml-uwac (its authors' code), BEAR (the
+code of BEAR's author, on which ml-uwac builds), CORL (offline RL in single files), D4RL. "Unlike X"
+marks where we differ from X; docs/fidelity.md says why.
 """
 
 import copy
@@ -43,11 +44,10 @@ from tqdm import tqdm, trange
 import d4rl  # the folder beside this file
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-RNG = torch.cuda if DEVICE == "cuda" else torch  # whose random state a checkpoint keeps
-GPUS = range(torch.cuda.device_count())  # whose random states `evaluate` puts back
-# Arguments that a resumed run may change; of its data the SHA-256 must stay. All others must stay.
+RANDOM = torch.cuda if DEVICE == "cuda" else torch.random  # its state goes into checkpoints
+# Arguments that may change when a run goes on.
 RESUMABLE = {"total_steps", "eval_every", "eval_episodes", "log_every"}
-RESUMABLE |= {"dataset_path", "run_dir", "resume"}
+RESUMABLE |= {"dataset_path", "run_dir", "resume"}  # the data must be the same by their SHA-256
 UnitInterval = Annotated[float, Field(ge=0, le=1)]
 
 
@@ -55,8 +55,8 @@ UnitInterval = Annotated[float, Field(ge=0, le=1)]
 class Args:
     env_id: str = "door-human"  # D4RL task (v0 if no version is given), or door-demo, included here
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0  # random seed: a rerun repeats the numbers
-    num_seeds: PositiveInt = 1  # agents trained at once, S, from the one seed (paper: 5)
-    # highest: float32; high: float32, or TF32 on a GPU; medium: bfloat16 where that is faster
+    num_seeds: PositiveInt = 1  # agents trained at once, S, all drawn from this seed (paper: 5)
+    # highest: float32; high: float32, but TF32 on a GPU; medium: bfloat16 on a CPU with AMX
     matmul_precision: Literal["highest", "high", "medium"] = "high"
     cuda_graph: bool = False  # faster on a GPU: one launch an update (pip install tensordict)
     # BEAR
@@ -78,7 +78,7 @@ class Args:
     # Length, evaluation, logging and files
     total_steps: PositiveInt = 500_000  # updates, warm-up included (D4RL)
     eval_every: PositiveInt = 5_000  # updates between evaluations, each with a checkpoint (CORL)
-    eval_episodes: PositiveInt = 10  # episodes per evaluation and agent (CORL)
+    eval_episodes: PositiveInt = 10  # episodes per evaluation, agent and score (CORL)
     eval_candidates: PositiveInt = 100  # actions sampled (paper, 5.5); the best by Q1 acts (BEAR)
     log_every: PositiveInt = 1_000  # updates between printed lines, and between TensorBoard entries
     dataset_path: Path | None = None  # HDF5 in D4RL's format; then env_id may be any Gymnasium task
@@ -93,8 +93,8 @@ class Args:
 
 
 class StackedLinear(nn.Module):
-    """A linear map for each place of the stack, (S,) or (2, S): (S, B, in), or after a critic's
-    first layer (2, S, B, in) -> (*stack, B, out)."""
+    """A linear map for each network in the stack, (S,) or (2, S). The input broadcasts against it:
+    (S, B, in) or (2, S, B, in) -> (*stack, B, out)."""
 
     def __init__(self, stack: tuple[int, ...], in_dim: int, out_dim: int):
         super().__init__()
@@ -205,11 +205,11 @@ class BehaviorVAE(nn.Module):
 def mmd(x: Tensor, y: Tensor, kernel: str, sigma: float) -> Tensor:
     """Maximum mean discrepancy of two sets of M actions, (S, B, M, A) each -> (S, B). The kernel is
     exp(-d / (2 sigma)), d being the squared Euclidean ("gaussian") or L1 distance ("laplacian")."""
-    norm = {"gaussian": 2, "laplacian": 1}[kernel]
+    p = {"gaussian": 2, "laplacian": 1}[kernel]
 
     def mean_kernel(a: Tensor, b: Tensor) -> Tensor:
-        # Above 25 samples cdist would use a matmul, which loses digits where actions are alike.
-        d = torch.cdist(a, b, norm, compute_mode="donot_use_mm_for_euclid_dist") ** norm
+        # Above 25 samples cdist would use a matmul, which is inaccurate for close actions.
+        d = torch.cdist(a, b, p, compute_mode="donot_use_mm_for_euclid_dist") ** p
         return torch.exp(-d / (2 * sigma)).mean((2, 3))
 
     squared = mean_kernel(x, x) + mean_kernel(y, y) - 2 * mean_kernel(x, y)
@@ -225,8 +225,8 @@ def pick(candidates: Tensor, index: Tensor) -> Tensor:
 class Agent(nn.Module):
     """All S agents: the networks of Algorithm 1 and their optimizers."""
 
-    # What a subclass may replace.
-    algorithm = "bear"  # its name in results; a checkpoint is loaded by its own algorithm alone
+    # For subclasses to replace, as those in benchmark/variants/ do.
+    algorithm = "bear"  # in results; a checkpoint loads into the same algorithm only
     args_type = Args
     critic_type = Critic
 
@@ -241,7 +241,7 @@ class Agent(nn.Module):
         self.target_critic = copy.deepcopy(self.critic)
         self.vae = BehaviorVAE(args.num_seeds, obs_dim, action_dim)
         self.log_alpha = nn.Parameter(torch.zeros(args.num_seeds))
-        # Adam, as in ml-uwac; the paper says SGD.
+        # Adam (ml-uwac; unlike the paper's SGD).
         adam = partial(torch.optim.Adam, fused=True, capturable=args.cuda_graph)
         self.optimizers = {
             "actor": adam(self.actor.parameters(), args.actor_lr),
@@ -259,13 +259,13 @@ class Agent(nn.Module):
         optimizer.step()
 
     @torch.no_grad()
-    def act(self, obs: np.ndarray, num: int = 100) -> np.ndarray:
+    def act(self, obs: np.ndarray, num: int | None = None) -> np.ndarray:
         """Actions in [-1, 1], the range of `d4rl.make`'s environments: the best by Q1 of `num`
-        samples. obs (D,) -> (S, A); obs (B, D), the same states for every agent, or (S, B, D), each
-        agent's own -> (S, B, A)."""
+        samples, by default --eval-candidates. obs (D,) -> (S, A); obs (B, D), the same states for
+        every agent, or (S, B, D), each agent's own -> (S, B, A)."""
         obs = torch.as_tensor(obs, dtype=torch.float32, device=self.log_alpha.device)
         states = torch.atleast_2d(obs).expand(self.args.num_seeds, -1, -1)  # (S, B, D)
-        candidates = self.actor.sample(states, num).tanh()  # (S, B, N, A)
+        candidates = self.actor.sample(states, num or self.args.eval_candidates).tanh()
         q1, _ = self.critic(states, candidates)  # (S, B, N)
         action = pick(candidates, q1.argmax(-1))  # (S, B, A)
         if obs.dim() == 1:
@@ -274,9 +274,9 @@ class Agent(nn.Module):
 
 
 def update(agent: Agent, data: list[Tensor], step: Tensor) -> dict[str, Tensor]:
-    """One step of Algorithm 1, lines 3 to 12 (4 and 9 are headings). `data` is all n transitions:
-    obs (n, D), action (n, A), reward (n,), next_obs (n, D), done (n,). Returns metrics, (S,) each.
-    """
+    """One step of Algorithm 1, lines 3 to 12 (4 and 9 are headings). `data` has a row for each
+    transition: obs (rows, D), action (rows, A), reward, next_obs and done. `step` counts from 1.
+    Returns metrics, (S,) each."""
     args = agent.args
     # Line 3: a mini-batch for each seed.
     index = torch.randint(len(data[0]), (args.num_seeds, args.batch_size), device=data[0].device)
@@ -292,15 +292,15 @@ def update(agent: Agent, data: list[Tensor], step: Tensor) -> dict[str, Tensor]:
         # Line 6: the best by soft clipped double-Q.
         q1, q2 = agent.target_critic(next_obs, candidates)  # (S, B, N) each
         mixture = args.lmbda * torch.minimum(q1, q2) + (1 - args.lmbda) * torch.maximum(q1, q2)
-        y = mixture.amax(-1)  # (S, B); y is the paper's, without the reward
+        y = mixture.amax(-1)  # (S, B); the paper's y, which has no reward
         target_q = reward + args.gamma * (1 - done) * y
     # Line 8: regression of both critics.
     q = agent.critic(obs, action)  # (2, S, B)
     critic_loss = (q - target_q).square().sum(0).mean(-1)
     agent.minimize(critic_loss, "critic")
 
-    # Line 10: M actions of the actor and M of the VAE, both at s and before the tanh (ml-uwac). The
-    # paper samples the target actor at s', and the data, where a state has one action only.
+    # Line 10: M actions of the actor and M of the VAE, both at s and before the tanh (ml-uwac).
+    # Unlike the paper, which takes the target actor's at s', and the data's, one for each state.
     actor_samples = agent.actor.sample(obs, args.num_mmd_samples)  # (S, B, M, A)
     with torch.no_grad():
         vae_samples = agent.vae.sample(obs, args.num_mmd_samples)  # (S, B, M, A)
@@ -309,7 +309,7 @@ def update(agent: Agent, data: list[Tensor], step: Tensor) -> dict[str, Tensor]:
     # multiplier alpha grows while the MMD exceeds the threshold.
     policy_action = actor_samples[:, :, 0].tanh()  # (S, B, A)
     q1, q2 = agent.critic(obs, policy_action)
-    policy_q = torch.minimum(q1, q2)  # (S, B) (ml-uwac; the paper has one Q)
+    policy_q = torch.minimum(q1, q2)  # (S, B) (ml-uwac; unlike the paper's one Q)
     after_warmup = step > args.warmup_steps  # a factor 0 or 1, as a CUDA graph cannot branch
     alpha = agent.log_alpha.exp()
     violation = (distance - args.mmd_threshold).mean(-1)
@@ -319,7 +319,7 @@ def update(agent: Agent, data: list[Tensor], step: Tensor) -> dict[str, Tensor]:
 
     with torch.no_grad():
         agent.log_alpha.clamp_(-5, 10)  # BEAR: alpha is at most e^10 = 22,026
-        # Line 12: the targets follow, target += tau * (source - target).
+        # Line 12: target += tau * (source - target); the paper prints target = tau * source.
         targets = [*agent.target_critic.parameters(), *agent.target_actor.parameters()]
         sources = [*agent.critic.parameters(), *agent.actor.parameters()]
         for target, source in zip(targets, sources):
@@ -336,19 +336,19 @@ def update(agent: Agent, data: list[Tensor], step: Tensor) -> dict[str, Tensor]:
     }
 
 
-def evaluate(agent: Agent, envs: list, entropy: list[int], num: int) -> np.ndarray:
-    """Play an episode in each of `d4rl.make`'s environments, the first of which are the first
-    seed's, by the best of `num` samples. -> sums of rewards (S, episodes). Raises as d4rl.play."""
+def evaluate(agent: Agent, envs: list, seeds: list[int], num: int) -> np.ndarray:
+    """Play an episode in each of `d4rl.make`'s environments, which are in the order of the agents,
+    by the best of `num` samples. -> returns (S, episodes). Raises as d4rl.play."""
     S = agent.args.num_seeds
-    seed = np.random.SeedSequence(entropy).generate_state(1).item()
+    seed = np.random.SeedSequence(seeds).generate_state(1).item() % 2**30  # of what gym takes
 
     def act(obs: np.ndarray) -> np.ndarray:  # (S * episodes, D) -> (S * episodes, A)
         action = agent.act(obs.reshape(S, -1, obs.shape[-1]), num)
         return action.reshape(len(obs), -1)
 
-    with torch.random.fork_rng(GPUS):  # training goes on with its own random numbers
+    with torch.random.fork_rng(range(torch.cuda.device_count())):  # training keeps its own
         torch.manual_seed(seed)
-        return d4rl.play(act, envs, seed % 2**30).reshape(S, -1)
+        return d4rl.play(act, envs, seed).reshape(S, -1)
 
 
 def save(run: Path, agent: Agent, result: dict) -> None:
@@ -358,7 +358,7 @@ def save(run: Path, agent: Agent, result: dict) -> None:
         "dims": agent.dims,
         "agent": agent.state_dict(),
         "optimizers": {name: opt.state_dict() for name, opt in agent.optimizers.items()},
-        "rng": RNG.get_rng_state(),
+        "rng": RANDOM.get_rng_state(),
     }
     new = run / "unfinished.tmp"
     torch.save(result | state, new)
@@ -368,8 +368,8 @@ def save(run: Path, agent: Agent, result: dict) -> None:
 
 
 def load_checkpoint(run: str | Path, agent_type: type[Agent] = Agent) -> tuple[Agent, dict]:
-    """A run's agent, and all that was saved. Runs no code from the file. Raises ValueError for what
-    is no checkpoint of this algorithm and version."""
+    """A run's agent, and all that was saved. Runs no code from the file. Raises ValueError unless
+    it is a checkpoint of this algorithm and version."""
     path = Path(run) / "checkpoint.pt"
     try:
         saved = torch.load(path, map_location="cpu", weights_only=True)
@@ -392,10 +392,11 @@ def load_checkpoint(run: str | Path, agent_type: type[Agent] = Agent) -> tuple[A
 def checksums(agent_type: type[Agent], update: Callable) -> dict[str, str | None]:
     """SHA-256 of the files that define the agent and the update, by their names; None for what was
     typed in, as in a notebook."""
-    classes = [cls for cls in agent_type.__mro__ if cls not in nn.Module.__mro__]
+    code = [cls for cls in agent_type.__mro__ if cls not in nn.Module.__mro__]
+    code += [agent_type.critic_type, update.func if isinstance(update, partial) else update]
     sums = {}
-    for code in (*classes, update.func if isinstance(update, partial) else update):
-        file = Path(getattr(sys.modules[code.__module__], "__file__", None) or "typed in")
+    for module in (sys.modules[one.__module__] for one in code):
+        file = Path(getattr(module, "__file__", None) or "typed in")
         sums[file.name] = None
         if file.is_file():
             sums[file.name] = hashlib.sha256(file.read_bytes()).hexdigest()
@@ -411,20 +412,20 @@ def hardware() -> str:
 
 
 def resume(args: Args, result: dict, agent_type: type[Agent]) -> tuple[Agent, dict]:
-    """The agent of the run in `args.run_dir`, and what it has reached; `result` is of this start.
+    """The agent of the run in `args.run_dir`, and `result` with that run's progress and versions.
     Restores the random state. Raises ValueError for other data, another device or other arguments;
-    warns of another script."""
+    warns of another script, or torch."""
     agent, saved = load_checkpoint(args.run_dir, agent_type)
     before = saved["args"] | {"data": saved["data"]["sha256"], "device": saved["device"]}
     now = result["args"] | {"data": result["data"]["sha256"], "device": result["device"]}
     for name in now.keys() - RESUMABLE:
         if before[name] != now[name]:
             raise ValueError(f"{args.run_dir}: {name} was {before[name]} and cannot change")
-    for name in ("scripts", "torch"):  # all that trained, in their order
+    for name in ("scripts", "torch"):  # lists of the versions that trained
         if saved[name][-1] != result[name][0]:
             print(f"warning: {name} changed since; result.json has both versions")
             saved[name] += result[name]
-    RNG.set_rng_state(saved["rng"])  # the next random number is the first update's
+    RANDOM.set_rng_state(saved["rng"])  # nothing may draw before the next update
     agent.args = args  # with the new --total-steps
     kept = {name: saved[name] for name in ("scripts", "torch", "updates", "seconds", "history")}
     return agent, result | kept
@@ -434,6 +435,8 @@ def set_up(args: Args, dataset: Mapping | None, agent_type: type[Agent], update:
     """All that `train` takes: the agent, environments, the result so far, and the update as a
     function of the step alone. Makes the run's folder. Raises ValueError, OSError and ImportError
     for what cannot be trained on, and then leaves no folder."""
+    if type(args) is not agent_type.args_type:
+        raise ValueError(f"{agent_type.algorithm} takes arguments of type {agent_type.args_type}")
     if args.cuda_graph and DEVICE != "cuda":
         raise ValueError("--cuda-graph: there is no GPU")
     if args.resume and args.run_dir is None:
@@ -469,10 +472,11 @@ def set_up(args: Args, dataset: Mapping | None, agent_type: type[Agent], update:
         "history": [],
     }
 
-    # Only now, as a module of an environment may set both, too.
+    # After `d4rl.make`, as an environment's module may change both.
     torch.set_float32_matmul_precision(args.matmul_precision)
     torch.manual_seed(args.seed)
-    torch.empty(8_000_000)  # freed at once: glibc then keeps large blocks, 14% less time on a CPU
+    # glibc now keeps freed blocks of up to these 32 MB: an update takes 14% less time on a CPU.
+    torch.empty(8_000_000)
     if (run / "checkpoint.pt").exists():
         agent, result = resume(args, result, agent_type)
         print(f"{run}: goes on from update {result['updates']}")
@@ -493,11 +497,12 @@ def set_up(args: Args, dataset: Mapping | None, agent_type: type[Agent], update:
 
 
 def train(
-    agent: Agent, envs: list, result: dict, train_step: Callable, stopped_by: Sequence[int] = ()
+    agent: Agent, envs: list, result: dict, train_step: Callable, stopped_by: Sequence = ()
 ) -> dict:
-    """All updates up to --total-steps, with an evaluation and a checkpoint every --eval-every; ends
-    after the one in which a signal came into `stopped_by`. Closes the environments. Raises
-    FloatingPointError where they diverge, Timeout where another process trains the run."""
+    """All updates up to --total-steps, with an evaluation and a checkpoint every --eval-every. A
+    signal handler may append to `stopped_by` meanwhile: then the update is the last one, and saved.
+    Closes the environments. Raises FloatingPointError where the numbers diverge, Timeout where
+    another process trains the run."""
     args, run, history = agent.args, agent.args.run_dir, result["history"]
     first = result["updates"] + 1
     began = perf_counter() - result["seconds"]
@@ -508,20 +513,20 @@ def train(
         # What an interrupted run logged after its checkpoint is dropped (purge_step).
         writer = stack.enter_context(SummaryWriter(run, purge_step=first))
         save(run, agent, result)  # to resume from; it also mends what a crash left half written
-        # A daemon may have no error output to draw a bar on.
+        # A daemon may have no stderr.
         for step in trange(first, args.total_steps + 1, mininterval=10, disable=not sys.stderr):
             metrics = train_step(torch.full((), step, device=DEVICE))
             evaluating = step % args.eval_every == 0 or step == args.total_steps
             if evaluating or step % args.log_every == 0:
                 metrics = {name: value.tolist() for name, value in metrics.items()}  # S numbers
-                if evaluating and np.isfinite([*metrics.values()]).all():
+                if not np.isfinite([*metrics.values()]).all():
+                    raise FloatingPointError(f"diverged at update {step}: {metrics}")
+                if evaluating:
                     # The agent's choice, and one sample of the actor.
                     for name, num in (("score", args.eval_candidates), ("score_sample", 1)):
                         returns = evaluate(agent, envs, [args.seed, step], num)
                         scores = d4rl.normalized_score(args.env_id, returns)
                         metrics[name] = scores.mean(1).tolist()
-                if not np.isfinite([*metrics.values()]).all():
-                    raise FloatingPointError(f"diverged at update {step}: {metrics}")
 
                 for name, values in metrics.items():
                     for i, value in enumerate(values):
@@ -555,8 +560,8 @@ def main(
 def command_line(
     agent_type: type[Agent] = Agent, update: Callable = update, description: str = __doc__
 ) -> None:
-    """`main` for the command line. Errors of the set-up, mostly a user's, end in one line. After
-    Ctrl-C or SIGTERM (of a cluster, when time is up) the last line is the command that goes on."""
+    """`main` for the command line. An error of the set-up, mostly a user's, is one line. After
+    Ctrl-C or SIGTERM (a cluster's time limit) the last line is the command that goes on."""
     args = tyro.cli(agent_type.args_type, description=description)
     try:
         agent, envs, result, train_step = set_up(args, None, agent_type, update)
@@ -569,7 +574,7 @@ def command_line(
 
     def stop(number: int, _) -> None:
         stopped_by.append(number)
-        signal.signal(number, signal.SIG_DFL)  # the same once more ends it at once
+        signal.signal(number, signal.SIG_DFL)  # a second one kills
 
     signal.signal(signal.SIGINT, stop)
     signal.signal(signal.SIGTERM, stop)
@@ -578,9 +583,13 @@ def command_line(
     except (FloatingPointError, Timeout) as error:
         sys.exit(f"error: {error}")
     if stopped_by and result["updates"] < args.total_steps:
-        place = [] if args.run_dir else ["--run-dir", str(agent.args.run_dir)]
-        command = shlex.join([*sys.orig_argv, *place, *["--resume"] * (not args.resume)])
-        print(f"stopped; from update {result['updates']} goes on: {command}", file=sys.stderr)
+        command = [*sys.orig_argv]
+        if not args.run_dir:
+            command += ["--run-dir", str(agent.args.run_dir)]
+        if not args.resume:
+            command += ["--resume"]
+        line = f"stopped; from update {result['updates']} goes on: {shlex.join(command)}"
+        print(line, file=sys.stderr)
         sys.exit(128 + stopped_by[0])  # as after the signal itself
 
 

@@ -1,4 +1,4 @@
-"""UWAC: offline reinforcement learning that down-weights backups with uncertain targets.
+"""UWAC: offline reinforcement learning that gives less weight to uncertain Q values.
 
 Wu et al., "Uncertainty Weighted Actor-Critic for Offline Reinforcement Learning" (ICML 2021). UWAC
 is BEAR (bear.py) plus critics trained with dropout (and, on Adroit, with spectral norm), the
@@ -7,12 +7,13 @@ Algorithm 1; `diff bear.py uwac.py` shows what UWAC adds.
 
     python uwac.py --env-id door-demo --warmup-steps 500 --total-steps 2000 --variance analytic
 
-Shapes. S: seeds trained side by side; B: batch (Algorithm 1's N); N: candidate actions (its p); M:
-action samples for the MMD (its n); D: observation; A: action; H: hidden units; T: dropout passes.
-Twin critics lead with a 2.
+Shapes. S: seeds trained side by side; B: batch (the paper's N); N: candidate actions (the paper's
+p); M: actions in a set of the MMD (the paper's m and n); D: observation; A: action; H: hidden
+units; T: dropout passes. Twin critics lead with a 2.
 
-Sources, in brackets: paper (5.5: a section), ml-uwac (its authors' code), BEAR (the code of BEAR's
-author, on which ml-uwac builds), CORL (offline RL in single files), D4RL; see docs/fidelity.md.
+Brackets name the source of a choice: paper (5.5: a section), ml-uwac (its authors' code), BEAR (the
+code of BEAR's author, on which ml-uwac builds), CORL (offline RL in single files), D4RL. "Unlike X"
+marks where we differ from X; docs/fidelity.md says why.
 """
 
 import copy
@@ -46,11 +47,10 @@ from tqdm import tqdm, trange
 import d4rl  # the folder beside this file
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-RNG = torch.cuda if DEVICE == "cuda" else torch  # whose random state a checkpoint keeps
-GPUS = range(torch.cuda.device_count())  # whose random states `evaluate` puts back
-# Arguments that a resumed run may change; of its data the SHA-256 must stay. All others must stay.
+RANDOM = torch.cuda if DEVICE == "cuda" else torch.random  # its state goes into checkpoints
+# Arguments that may change when a run goes on.
 RESUMABLE = {"total_steps", "eval_every", "eval_episodes", "log_every"}
-RESUMABLE |= {"dataset_path", "run_dir", "resume"}
+RESUMABLE |= {"dataset_path", "run_dir", "resume"}  # the data must be the same by their SHA-256
 UnitInterval = Annotated[float, Field(ge=0, le=1)]
 
 
@@ -58,18 +58,18 @@ UnitInterval = Annotated[float, Field(ge=0, le=1)]
 class Args:
     env_id: str = "door-human"  # D4RL task (v0 if no version is given), or door-demo, included here
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0  # random seed: a rerun repeats the numbers
-    num_seeds: PositiveInt = 1  # agents trained at once, S, from the one seed (paper: 5)
-    # highest: float32; high: float32, or TF32 on a GPU; medium: bfloat16 where that is faster
+    num_seeds: PositiveInt = 1  # agents trained at once, S, all drawn from this seed (paper: 5)
+    # highest: float32; high: float32, but TF32 on a GPU; medium: bfloat16 on a CPU with AMX
     matmul_precision: Literal["highest", "high", "medium"] = "high"
     cuda_graph: bool = False  # faster on a GPU: one launch an update (pip install tensordict)
     # UWAC
-    beta: PositiveFloat = 1.6  # weight = beta / (Var[Q1] + Var[Q2]) (paper, 5.5, with one Var)
-    # rate after each hidden layer (ml-uwac); the paper drops inputs, too, and gives no rate
+    beta: PositiveFloat = 1.6  # weight: beta / (Var[Q1] + Var[Q2]) (paper, 5.5: 0.8, 1.6 or 2.5)
+    # rate after each hidden layer (ml-uwac; unlike the paper, 4.1, which drops inputs, too)
     dropout: Annotated[float, Field(gt=0, lt=1)] = 0.1
     # Var[Q] by sampling (Algorithm 1), or approximated in closed form (ours)
     variance: Literal["mc", "analytic"] = "mc"
     passes: Annotated[int, Field(ge=2)] = 100  # dropout passes of "mc", T (paper, Algorithm 1)
-    weight_clip: PositiveFloat = 1.5  # largest weight (paper, 5.5: largest 1 / Var, before beta)
+    weight_clip: PositiveFloat = 1.5  # largest weight (unlike the paper, 5.5, which limits 1 / Var)
     spectral_norm: Literal["auto", True, False] = "auto"  # in critics; auto: Adroit (paper, 5.5)
     # BEAR
     batch_size: PositiveInt = 256  # transitions per update, B (BEAR)
@@ -90,7 +90,7 @@ class Args:
     # Length, evaluation, logging and files
     total_steps: PositiveInt = 500_000  # updates, warm-up included (D4RL)
     eval_every: PositiveInt = 5_000  # updates between evaluations, each with a checkpoint (CORL)
-    eval_episodes: PositiveInt = 10  # episodes per evaluation and agent (CORL)
+    eval_episodes: PositiveInt = 10  # episodes per evaluation, agent and score (CORL)
     eval_candidates: PositiveInt = 100  # actions sampled (paper, 5.5); the best by Q1 acts (BEAR)
     log_every: PositiveInt = 1_000  # updates between printed lines, and between TensorBoard entries
     dataset_path: Path | None = None  # HDF5 in D4RL's format; then env_id may be any Gymnasium task
@@ -107,8 +107,8 @@ class Args:
 
 
 class StackedLinear(nn.Module):
-    """A linear map for each place of the stack, (S,) or (2, S): (S, B, in), or after a critic's
-    first layer (2, S, B, in) -> (*stack, B, out)."""
+    """A linear map for each network in the stack, (S,) or (2, S). The input broadcasts against it:
+    (S, B, in) or (2, S, B, in) -> (*stack, B, out)."""
 
     def __init__(self, stack: tuple[int, ...], in_dim: int, out_dim: int):
         super().__init__()
@@ -121,7 +121,8 @@ class StackedLinear(nn.Module):
 
 
 class MLP(nn.Module):
-    """Networks side by side with two hidden ReLU layers: (S, B, in) -> (*stack, B, out)."""
+    """Networks side by side with two hidden ReLU layers: (S, B, in) -> (*stack, B, out). Dropout is
+    an argument of the call, whatever `train` and `eval` were told."""
 
     def __init__(self, stack: tuple[int, ...], in_dim: int, hidden_dim: int, out_dim: int):
         super().__init__()
@@ -192,8 +193,8 @@ class Critic(MLP):
         """One step for each layer, once per update (in torch: once per forward pass)."""
         if self.spectral_norm:
             for layer in self.layers:
-                (norm,) = layer.parametrizations.weight
-                norm.power_iteration(layer.parametrizations.weight.original)  # W, not W / sigma
+                weight = layer.parametrizations.weight
+                weight[0].power_iteration(weight.original)  # of W, not W / sigma
 
 
 class Actor(MLP):
@@ -249,11 +250,11 @@ class BehaviorVAE(nn.Module):
 def mmd(x: Tensor, y: Tensor, kernel: str, sigma: float) -> Tensor:
     """Maximum mean discrepancy of two sets of M actions, (S, B, M, A) each -> (S, B). The kernel is
     exp(-d / (2 sigma)), d being the squared Euclidean ("gaussian") or L1 distance ("laplacian")."""
-    norm = {"gaussian": 2, "laplacian": 1}[kernel]
+    p = {"gaussian": 2, "laplacian": 1}[kernel]
 
     def mean_kernel(a: Tensor, b: Tensor) -> Tensor:
-        # Above 25 samples cdist would use a matmul, which loses digits where actions are alike.
-        d = torch.cdist(a, b, norm, compute_mode="donot_use_mm_for_euclid_dist") ** norm
+        # Above 25 samples cdist would use a matmul, which is inaccurate for close actions.
+        d = torch.cdist(a, b, p, compute_mode="donot_use_mm_for_euclid_dist") ** p
         return torch.exp(-d / (2 * sigma)).mean((2, 3))
 
     squared = mean_kernel(x, x) + mean_kernel(y, y) - 2 * mean_kernel(x, y)
@@ -268,24 +269,23 @@ def mc_dropout_variance(
 
         torch.stack([critic(obs, action, rate) for _ in range(passes)]).var(0)
 
-    except that all states share the masks of a pass, so that it samples one network; in ml-uwac,
-    as in this line, each state has its own. `var` divides by T - 1 (ml-uwac), and the paper by T.
-    """
+    except that all states share the masks of a pass, so that a pass samples one network (unlike
+    ml-uwac). `var` divides by T - 1 (ml-uwac; unlike the paper)."""
     first, second, last = critic.layers
-    h1 = F.relu(first(concat(obs, action))) / (1 - rate)  # (2, S, B, H), kept units scaled up
+    h1 = F.relu(first(concat(obs, action))) / (1 - rate)  # (2, S, B, H), scaled as by F.dropout
     w2 = second.weight
     shape = (passes, *h1.shape[:2], h1.shape[-1])  # of a hidden layer's masks, (T, 2, S, H)
     keep1 = torch.rand(*shape, device=h1.device) >= rate
     keep2 = torch.rand(*shape, device=h1.device) >= rate
-    w3 = last.weight.squeeze(-1) * (keep2 / (1 - rate))  # (T, 2, S, H); the last bias never varies
+    w3 = last.weight.squeeze(-1) * (keep2 / (1 - rate))  # (T, 2, S, H), of each pass
     if h1.is_cuda:
         h2 = F.relu((h1 * keep1.unsqueeze(-2)) @ w2 + second.bias)  # (T, 2, S, B, H)
         q = (h2 @ w3.unsqueeze(-1)).squeeze(-1)  # (T, 2, S, B)
     else:
-        # The same in a fourth of the time: the second layer's sums over all units are made once,
-        # and each pass subtracts the part of its dropped units, which are few.
+        # The same, four times faster at a rate of 0.1: the second layer's sums over all units of
+        # the first are made once, and each pass subtracts the part of the few that keep1 drops.
         sums = h1 @ w2 + second.bias  # (2, S, B, H)
-        columns = h1.mT.contiguous()  # (2, S, H, B): of a unit, in one piece
+        columns = h1.mT.contiguous()  # (2, S, H, B)
         q = h1.new_empty(passes, *h1.shape[:-1])  # (T, 2, S, B)
         for t, c, s in np.ndindex(q.shape[:3]):  # each pass of each critic of each seed
             dropped = (~keep1[t, c, s]).nonzero().squeeze(1)
@@ -296,25 +296,25 @@ def mc_dropout_variance(
 
 @torch.no_grad()
 def analytic_dropout_variance(critic: Critic, obs: Tensor, action: Tensor, rate: float) -> Tensor:
-    """Var[Q1], Var[Q2] approximated without sampling (ours, not the paper's); shapes as in Critic.
-    Q is the sum of w3 * mask * relu(Z) over the second layer's units; Z, which enters their ReLU,
-    varies by the first mask. Assumes that Z is normal, and that relu(Z) of two units have the
-    covariance of their Z times both mean slopes, cdf (docs/walkthrough.md)."""
+    """Var[Q1], Var[Q2] without sampling (ours; see docs/walkthrough.md); shapes as in Critic.
+    Q is the sum over the second layer's units j of w3_j mask_j relu(Z_j), plus a bias. Z_j, a sum
+    over the first layer's units, is taken as normal. For i != j, Cov[relu(Z_i), relu(Z_j)] is taken
+    as P(Z_i > 0) P(Z_j > 0) Cov[Z_i, Z_j]."""
     first, second, last = critic.layers
     w2 = second.weight
     w3 = last.weight.mT
     mask_variance = rate / (1 - rate)  # variance of one element of a mask (its mean is 1)
     h1 = F.relu(first(concat(obs, action)))
     mean = second(h1)  # of Z
-    std = ((mask_variance * h1.square()) @ w2.square()).sqrt().clamp(min=1e-12)  # of Z; not 0
-    ratio = (mean / std).clamp(-8, 8)  # no noticeable change, but denormal numbers are slow
+    std = ((mask_variance * h1.square()) @ w2.square()).sqrt().clamp(min=1e-12)  # of Z
+    ratio = (mean / std).clamp(-8, 8)  # changes nothing, and avoids slow denormals
     cdf = torch.special.ndtr(ratio)  # P(Z > 0), also the mean slope of relu(Z)
     pdf = torch.exp(-0.5 * ratio.square()) / (2 * torch.pi) ** 0.5
     mean_relu = mean * cdf + std * pdf  # E[relu(Z)]
     mean_square = mean * mean_relu + std.square() * cdf  # E[relu(Z)^2]
-    # Linear parts, cdf * (Z - mean): a first-layer unit moves those of all second-layer units.
+    # Var[sum_j w3_j cdf_j Z_j], over the first layer's masks.
     shared = mask_variance * (h1 * ((w3 * cdf) @ w2.mT)).square().sum(-1)
-    # Var[mask * relu(Z)] of each unit alone, less its linear part, which `shared` has already.
+    # What each unit adds: Var[mask_j relu(Z_j)] less Var[cdf_j Z_j], which is in `shared`.
     alone = (1 + mask_variance) * mean_square - mean_relu.square() - (cdf * std).square()
     variance = (shared + (w3.square() * alone).sum(-1)).clamp(min=0)
     return variance.view(2, *action.shape[:-1])
@@ -329,8 +329,8 @@ def pick(candidates: Tensor, index: Tensor) -> Tensor:
 class Agent(nn.Module):
     """All S agents: the networks of Algorithm 1 and their optimizers."""
 
-    # What benchmark/variants/ replace in subclasses, beside `uncertainty` and `weigh`.
-    algorithm = "uwac"  # its name in results; a checkpoint is loaded by its own algorithm alone
+    # For subclasses to replace, as those in benchmark/variants/ do.
+    algorithm = "uwac"  # in results; a checkpoint loads into the same algorithm only
     args_type = Args
     critic_type = Critic
 
@@ -345,8 +345,8 @@ class Agent(nn.Module):
         self.target_critic = copy.deepcopy(self.critic)
         self.vae = BehaviorVAE(args.num_seeds, obs_dim, action_dim)
         self.log_alpha = nn.Parameter(torch.zeros(args.num_seeds))
-        # Adam, as in ml-uwac; the paper says SGD. Adam ignores a loss's scale: with all weights of
-        # the critics' loss multiplied by a constant, the critics learn the same.
+        # Adam (ml-uwac; unlike the paper's SGD) ignores a loss's scale: with the weights of all
+        # samples multiplied by a constant, the critics learn the same.
         adam = partial(torch.optim.Adam, fused=True, capturable=args.cuda_graph)
         self.optimizers = {
             "actor": adam(self.actor.parameters(), args.actor_lr),
@@ -364,7 +364,7 @@ class Agent(nn.Module):
         optimizer.step()
 
     def uncertainty(self, critic: Critic, obs: Tensor, action: Tensor) -> Tensor:
-        """Var[Q1] + Var[Q2] (ml-uwac; the paper has one Q): obs (S, B, D), action (S, B, A) ->
+        """Var[Q1] + Var[Q2] (ml-uwac; unlike the paper's one Q): obs (S, B, D), action (S, B, A) ->
         (S, B)."""
         args = self.args
         if args.variance == "mc":
@@ -372,19 +372,19 @@ class Agent(nn.Module):
         return analytic_dropout_variance(critic, obs, action, args.dropout).sum(0)
 
     def weigh(self, variance: Tensor, q: Tensor, loss: Literal["critic", "actor"]) -> Tensor:
-        """Weight of each sample (paper, equations 4 and 5), by its Var[Q1] + Var[Q2]: (S, B) ->
-        (S, B). Other weights may depend on `q` (S, B), which has this variance, or on the loss."""
+        """Weight of each sample, by its Var[Q1] + Var[Q2] (paper, equations 4 and 5): (S, B) ->
+        (S, B). `q` (S, B), which the loss weighs, and `loss` are for subclasses."""
         weight = self.args.beta / variance
         return weight.clamp(max=self.args.weight_clip)
 
     @torch.no_grad()
-    def act(self, obs: np.ndarray, num: int = 100) -> np.ndarray:
+    def act(self, obs: np.ndarray, num: int | None = None) -> np.ndarray:
         """Actions in [-1, 1], the range of `d4rl.make`'s environments: the best by Q1 of `num`
-        samples. obs (D,) -> (S, A); obs (B, D), the same states for every agent, or (S, B, D), each
-        agent's own -> (S, B, A)."""
+        samples, by default --eval-candidates. obs (D,) -> (S, A); obs (B, D), the same states for
+        every agent, or (S, B, D), each agent's own -> (S, B, A)."""
         obs = torch.as_tensor(obs, dtype=torch.float32, device=self.log_alpha.device)
         states = torch.atleast_2d(obs).expand(self.args.num_seeds, -1, -1)  # (S, B, D)
-        candidates = self.actor.sample(states, num).tanh()  # (S, B, N, A)
+        candidates = self.actor.sample(states, num or self.args.eval_candidates).tanh()
         q1, _ = self.critic(states, candidates)  # (S, B, N)
         action = pick(candidates, q1.argmax(-1))  # (S, B, A)
         if obs.dim() == 1:
@@ -393,15 +393,15 @@ class Agent(nn.Module):
 
 
 def update(agent: Agent, data: list[Tensor], step: Tensor) -> dict[str, Tensor]:
-    """One step of Algorithm 1, lines 3 to 12 (4 and 9 are headings). `data` is all n transitions:
-    obs (n, D), action (n, A), reward (n,), next_obs (n, D), done (n,). Returns metrics, (S,) each.
-    """
+    """One step of Algorithm 1, lines 3 to 12 (4 and 9 are headings). `data` has a row for each
+    transition: obs (rows, D), action (rows, A), reward, next_obs and done. `step` counts from 1.
+    Returns metrics, (S,) each."""
     args = agent.args
     # Line 3: a mini-batch for each seed.
     index = torch.randint(len(data[0]), (args.num_seeds, args.batch_size), device=data[0].device)
     obs, action, reward, next_obs, done = (array[index] for array in data)  # (S, B, ...)
 
-    # Spectral norm: estimate the layers' largest singular values anew.
+    # Spectral norm: follow the layers' largest singular values.
     agent.critic.power_iteration()
     agent.target_critic.power_iteration()
 
@@ -412,13 +412,13 @@ def update(agent: Agent, data: list[Tensor], step: Tensor) -> dict[str, Tensor]:
     with torch.no_grad():
         # Line 5: candidate actions of the target actor.
         candidates = agent.target_actor.sample(next_obs, args.num_candidates).tanh()  # (S, B, N, A)
-        # Line 6: the best by soft clipped double-Q, without dropout (ml-uwac: mean of T passes).
+        # Line 6: the best by soft clipped double-Q, without dropout (unlike ml-uwac).
         q1, q2 = agent.target_critic(next_obs, candidates)  # (S, B, N) each
         mixture = args.lmbda * torch.minimum(q1, q2) + (1 - args.lmbda) * torch.maximum(q1, q2)
-        y, best = mixture.max(-1)  # (S, B); y is the paper's, without the reward
+        y, best = mixture.max(-1)  # (S, B); the paper's y, which has no reward
         target_q = reward + args.gamma * (1 - done) * y
-        # Line 7: Var[Q1] + Var[Q2] at the best action stands for Var[y] (ml-uwac: the maximum over
-        # the candidates). A terminal step is weighted, too, though its target is the reward alone.
+        # Line 7: Var[Q1] + Var[Q2] at the best action stands for Var[y] (unlike ml-uwac, which has
+        # the largest of all candidates). A terminal step is weighted, too (ml-uwac).
         var_y = agent.uncertainty(agent.target_critic, next_obs, pick(candidates, best))  # (S, B)
         weight = agent.weigh(var_y, y, "critic")
     # Line 8: weighted regression of both critics, with dropout.
@@ -426,17 +426,18 @@ def update(agent: Agent, data: list[Tensor], step: Tensor) -> dict[str, Tensor]:
     critic_loss = (weight * (q - target_q).square()).sum(0).mean(-1)
     agent.minimize(critic_loss, "critic")
 
-    # Line 10: M actions of the actor and M of the VAE, both at s and before the tanh (ml-uwac). The
-    # paper samples the target actor at s', and the data, where a state has one action only.
+    # Line 10: M actions of the actor and M of the VAE, both at s and before the tanh (ml-uwac).
+    # Unlike the paper, which takes the target actor's at s', and the data's, one for each state.
     actor_samples = agent.actor.sample(obs, args.num_mmd_samples)  # (S, B, M, A)
     with torch.no_grad():
         vae_samples = agent.vae.sample(obs, args.num_mmd_samples)  # (S, B, M, A)
     distance = mmd(actor_samples, vae_samples, args.mmd_kernel, args.mmd_sigma)  # (S, B)
-    # Line 11: the actor maximizes the weighted Q (equation 5) of its first sample, without dropout,
-    # subject to MMD <= threshold. The multiplier alpha grows while the MMD exceeds the threshold.
+    # Line 11: the actor maximizes the weighted Q (equation 5) of its first sample, without dropout
+    # (unlike ml-uwac), subject to MMD <= threshold. The multiplier alpha grows while the MMD
+    # exceeds the threshold.
     policy_action = actor_samples[:, :, 0].tanh()  # (S, B, A)
     q1, q2 = agent.critic(obs, policy_action)
-    policy_q = torch.minimum(q1, q2)  # (S, B) (ml-uwac; the paper has one Q)
+    policy_q = torch.minimum(q1, q2)  # (S, B) (ml-uwac; unlike the paper's one Q)
     var_q = agent.uncertainty(agent.critic, obs, policy_action)  # (S, B), no gradient
     policy_weight = agent.weigh(var_q, policy_q.detach(), "actor")
     after_warmup = step > args.warmup_steps  # a factor 0 or 1, as a CUDA graph cannot branch
@@ -448,7 +449,7 @@ def update(agent: Agent, data: list[Tensor], step: Tensor) -> dict[str, Tensor]:
 
     with torch.no_grad():
         agent.log_alpha.clamp_(-5, 10)  # BEAR: alpha is at most e^10 = 22,026
-        # Line 12: the targets follow, target += tau * (source - target).
+        # Line 12: target += tau * (source - target); the paper prints target = tau * source.
         targets = [*agent.target_critic.parameters(), *agent.target_actor.parameters()]
         sources = [*agent.critic.parameters(), *agent.actor.parameters()]
         for target, source in zip(targets, sources):
@@ -469,19 +470,19 @@ def update(agent: Agent, data: list[Tensor], step: Tensor) -> dict[str, Tensor]:
     }
 
 
-def evaluate(agent: Agent, envs: list, entropy: list[int], num: int) -> np.ndarray:
-    """Play an episode in each of `d4rl.make`'s environments, the first of which are the first
-    seed's, by the best of `num` samples. -> sums of rewards (S, episodes). Raises as d4rl.play."""
+def evaluate(agent: Agent, envs: list, seeds: list[int], num: int) -> np.ndarray:
+    """Play an episode in each of `d4rl.make`'s environments, which are in the order of the agents,
+    by the best of `num` samples. -> returns (S, episodes). Raises as d4rl.play."""
     S = agent.args.num_seeds
-    seed = np.random.SeedSequence(entropy).generate_state(1).item()
+    seed = np.random.SeedSequence(seeds).generate_state(1).item() % 2**30  # of what gym takes
 
     def act(obs: np.ndarray) -> np.ndarray:  # (S * episodes, D) -> (S * episodes, A)
         action = agent.act(obs.reshape(S, -1, obs.shape[-1]), num)
         return action.reshape(len(obs), -1)
 
-    with torch.random.fork_rng(GPUS):  # training goes on with its own random numbers
+    with torch.random.fork_rng(range(torch.cuda.device_count())):  # training keeps its own
         torch.manual_seed(seed)
-        return d4rl.play(act, envs, seed % 2**30).reshape(S, -1)
+        return d4rl.play(act, envs, seed).reshape(S, -1)
 
 
 def save(run: Path, agent: Agent, result: dict) -> None:
@@ -491,7 +492,7 @@ def save(run: Path, agent: Agent, result: dict) -> None:
         "dims": agent.dims,
         "agent": agent.state_dict(),
         "optimizers": {name: opt.state_dict() for name, opt in agent.optimizers.items()},
-        "rng": RNG.get_rng_state(),
+        "rng": RANDOM.get_rng_state(),
     }
     new = run / "unfinished.tmp"
     torch.save(result | state, new)
@@ -501,8 +502,8 @@ def save(run: Path, agent: Agent, result: dict) -> None:
 
 
 def load_checkpoint(run: str | Path, agent_type: type[Agent] = Agent) -> tuple[Agent, dict]:
-    """A run's agent, and all that was saved. Runs no code from the file. Raises ValueError for what
-    is no checkpoint of this algorithm and version."""
+    """A run's agent, and all that was saved. Runs no code from the file. Raises ValueError unless
+    it is a checkpoint of this algorithm and version."""
     path = Path(run) / "checkpoint.pt"
     try:
         saved = torch.load(path, map_location="cpu", weights_only=True)
@@ -525,10 +526,11 @@ def load_checkpoint(run: str | Path, agent_type: type[Agent] = Agent) -> tuple[A
 def checksums(agent_type: type[Agent], update: Callable) -> dict[str, str | None]:
     """SHA-256 of the files that define the agent and the update, by their names; None for what was
     typed in, as in a notebook."""
-    classes = [cls for cls in agent_type.__mro__ if cls not in nn.Module.__mro__]
+    code = [cls for cls in agent_type.__mro__ if cls not in nn.Module.__mro__]
+    code += [agent_type.critic_type, update.func if isinstance(update, partial) else update]
     sums = {}
-    for code in (*classes, update.func if isinstance(update, partial) else update):
-        file = Path(getattr(sys.modules[code.__module__], "__file__", None) or "typed in")
+    for module in (sys.modules[one.__module__] for one in code):
+        file = Path(getattr(module, "__file__", None) or "typed in")
         sums[file.name] = None
         if file.is_file():
             sums[file.name] = hashlib.sha256(file.read_bytes()).hexdigest()
@@ -544,20 +546,20 @@ def hardware() -> str:
 
 
 def resume(args: Args, result: dict, agent_type: type[Agent]) -> tuple[Agent, dict]:
-    """The agent of the run in `args.run_dir`, and what it has reached; `result` is of this start.
+    """The agent of the run in `args.run_dir`, and `result` with that run's progress and versions.
     Restores the random state. Raises ValueError for other data, another device or other arguments;
-    warns of another script."""
+    warns of another script, or torch."""
     agent, saved = load_checkpoint(args.run_dir, agent_type)
     before = saved["args"] | {"data": saved["data"]["sha256"], "device": saved["device"]}
     now = result["args"] | {"data": result["data"]["sha256"], "device": result["device"]}
     for name in now.keys() - RESUMABLE:
         if before[name] != now[name]:
             raise ValueError(f"{args.run_dir}: {name} was {before[name]} and cannot change")
-    for name in ("scripts", "torch"):  # all that trained, in their order
+    for name in ("scripts", "torch"):  # lists of the versions that trained
         if saved[name][-1] != result[name][0]:
             print(f"warning: {name} changed since; result.json has both versions")
             saved[name] += result[name]
-    RNG.set_rng_state(saved["rng"])  # the next random number is the first update's
+    RANDOM.set_rng_state(saved["rng"])  # nothing may draw before the next update
     agent.args = args  # with the new --total-steps
     kept = {name: saved[name] for name in ("scripts", "torch", "updates", "seconds", "history")}
     return agent, result | kept
@@ -567,6 +569,8 @@ def set_up(args: Args, dataset: Mapping | None, agent_type: type[Agent], update:
     """All that `train` takes: the agent, environments, the result so far, and the update as a
     function of the step alone. Makes the run's folder. Raises ValueError, OSError and ImportError
     for what cannot be trained on, and then leaves no folder."""
+    if type(args) is not agent_type.args_type:
+        raise ValueError(f"{agent_type.algorithm} takes arguments of type {agent_type.args_type}")
     if args.cuda_graph and DEVICE != "cuda":
         raise ValueError("--cuda-graph: there is no GPU")
     if args.resume and args.run_dir is None:
@@ -602,10 +606,11 @@ def set_up(args: Args, dataset: Mapping | None, agent_type: type[Agent], update:
         "history": [],
     }
 
-    # Only now, as a module of an environment may set both, too.
+    # After `d4rl.make`, as an environment's module may change both.
     torch.set_float32_matmul_precision(args.matmul_precision)
     torch.manual_seed(args.seed)
-    torch.empty(8_000_000)  # freed at once: glibc then keeps large blocks, 14% less time on a CPU
+    # glibc now keeps freed blocks of up to these 32 MB: an update takes 14% less time on a CPU.
+    torch.empty(8_000_000)
     if (run / "checkpoint.pt").exists():
         agent, result = resume(args, result, agent_type)
         print(f"{run}: goes on from update {result['updates']}")
@@ -626,11 +631,12 @@ def set_up(args: Args, dataset: Mapping | None, agent_type: type[Agent], update:
 
 
 def train(
-    agent: Agent, envs: list, result: dict, train_step: Callable, stopped_by: Sequence[int] = ()
+    agent: Agent, envs: list, result: dict, train_step: Callable, stopped_by: Sequence = ()
 ) -> dict:
-    """All updates up to --total-steps, with an evaluation and a checkpoint every --eval-every; ends
-    after the one in which a signal came into `stopped_by`. Closes the environments. Raises
-    FloatingPointError where they diverge, Timeout where another process trains the run."""
+    """All updates up to --total-steps, with an evaluation and a checkpoint every --eval-every. A
+    signal handler may append to `stopped_by` meanwhile: then the update is the last one, and saved.
+    Closes the environments. Raises FloatingPointError where the numbers diverge, Timeout where
+    another process trains the run."""
     args, run, history = agent.args, agent.args.run_dir, result["history"]
     first = result["updates"] + 1
     began = perf_counter() - result["seconds"]
@@ -641,20 +647,20 @@ def train(
         # What an interrupted run logged after its checkpoint is dropped (purge_step).
         writer = stack.enter_context(SummaryWriter(run, purge_step=first))
         save(run, agent, result)  # to resume from; it also mends what a crash left half written
-        # A daemon may have no error output to draw a bar on.
+        # A daemon may have no stderr.
         for step in trange(first, args.total_steps + 1, mininterval=10, disable=not sys.stderr):
             metrics = train_step(torch.full((), step, device=DEVICE))
             evaluating = step % args.eval_every == 0 or step == args.total_steps
             if evaluating or step % args.log_every == 0:
                 metrics = {name: value.tolist() for name, value in metrics.items()}  # S numbers
-                if evaluating and np.isfinite([*metrics.values()]).all():
+                if not np.isfinite([*metrics.values()]).all():
+                    raise FloatingPointError(f"diverged at update {step}: {metrics}")
+                if evaluating:
                     # The agent's choice, and one sample of the actor.
                     for name, num in (("score", args.eval_candidates), ("score_sample", 1)):
                         returns = evaluate(agent, envs, [args.seed, step], num)
                         scores = d4rl.normalized_score(args.env_id, returns)
                         metrics[name] = scores.mean(1).tolist()
-                if not np.isfinite([*metrics.values()]).all():
-                    raise FloatingPointError(f"diverged at update {step}: {metrics}")
 
                 for name, values in metrics.items():
                     for i, value in enumerate(values):
@@ -688,8 +694,8 @@ def main(
 def command_line(
     agent_type: type[Agent] = Agent, update: Callable = update, description: str = __doc__
 ) -> None:
-    """`main` for the command line. Errors of the set-up, mostly a user's, end in one line. After
-    Ctrl-C or SIGTERM (of a cluster, when time is up) the last line is the command that goes on."""
+    """`main` for the command line. An error of the set-up, mostly a user's, is one line. After
+    Ctrl-C or SIGTERM (a cluster's time limit) the last line is the command that goes on."""
     args = tyro.cli(agent_type.args_type, description=description)
     try:
         agent, envs, result, train_step = set_up(args, None, agent_type, update)
@@ -702,7 +708,7 @@ def command_line(
 
     def stop(number: int, _) -> None:
         stopped_by.append(number)
-        signal.signal(number, signal.SIG_DFL)  # the same once more ends it at once
+        signal.signal(number, signal.SIG_DFL)  # a second one kills
 
     signal.signal(signal.SIGINT, stop)
     signal.signal(signal.SIGTERM, stop)
@@ -711,9 +717,13 @@ def command_line(
     except (FloatingPointError, Timeout) as error:
         sys.exit(f"error: {error}")
     if stopped_by and result["updates"] < args.total_steps:
-        place = [] if args.run_dir else ["--run-dir", str(agent.args.run_dir)]
-        command = shlex.join([*sys.orig_argv, *place, *["--resume"] * (not args.resume)])
-        print(f"stopped; from update {result['updates']} goes on: {command}", file=sys.stderr)
+        command = [*sys.orig_argv]
+        if not args.run_dir:
+            command += ["--run-dir", str(agent.args.run_dir)]
+        if not args.resume:
+            command += ["--resume"]
+        line = f"stopped; from update {result['updates']} goes on: {shlex.join(command)}"
+        print(line, file=sys.stderr)
         sys.exit(128 + stopped_by[0])  # as after the signal itself
 
 

@@ -43,12 +43,6 @@ AXES = {  # what a metric's axis says; unit: a normalized score, or a return
 SPARE = [colour for colour in sns.color_palette("tab10").as_hex() if colour != "#1f77b4"]
 LIMIT = float(np.exp(10))  # of alpha
 NEAR = 0.2  # MMD of a policy near the data
-STYLES = {  # of a checkpoint
-    "α below its limit, near the data": ("o", "#D55E00"),
-    "α below its limit, off the data": ("x", "#D55E00"),
-    "α at its limit, near the data": ("o", "0.4"),
-    "α at its limit, off the data": ("x", "0.4"),
-}
 
 
 def new_figure(width: float, height: float) -> Figure:
@@ -180,6 +174,11 @@ def policies(table: pd.DataFrame, title: str, references: dict, unit: str) -> Fi
 
 # Figures of our pages.
 
+HANDS = ["door-human", "pen-expert", "hammer-expert", "door-expert", "relocate-expert"]
+DASHED = {"color": "0.3", "linestyle": "--", "linewidth": 1}
+COLOURS = {method.name: method.colour for method in METHODS.values()}
+COLOURS |= {"UWAC": METHODS["uwac-analytic"].colour, "UWAC + SN": METHODS["uwac-analytic"].colour}
+
 
 def studies_of(t: SimpleNamespace, names: Iterable[str]) -> pd.DataFrame:
     """History of the runs of studies, with their runs' columns and the study's name."""
@@ -187,55 +186,48 @@ def studies_of(t: SimpleNamespace, names: Iterable[str]) -> pd.DataFrame:
     for name in names:
         runs = t.runs.query(t.studies[name]["where"])
         found.append(t.history.merge(runs, on="run", suffixes=("", "_of_run")).assign(of=name))
-    return pd.concat(found, ignore_index=True)
-
-
-def colour_of(row: dict) -> str:
-    method = "uwac-analytic" if row["name"] == "UWAC" else row["method"]  # with and without SN
-    return METHODS["bear" if row["name"] == "BEAR + SN" else method].colour
+    rows = pd.concat(found, ignore_index=True)
+    return rows.assign(who=rows["run"] + " " + rows["agent"].astype(str))
 
 
 def seeds(axes: Axes, rows: pd.DataFrame, metric: str, **style) -> None:
     """A thin line for each agent, dotted where the kernel is Laplacian."""
-    for _, some in rows.groupby(["run", "agent"], sort=False):
-        about = some.iloc[0]
-        dots = ":" if about["mmd_kernel"] == "laplacian" else "-"
-        about_it = {"color": colour_of(about), "linestyle": dots, "linewidth": 1} | style
-        axes.plot(some["step"], some[metric], **about_it)
+    kernels = {"gaussian": "", "laplacian": (1, 1)}
+    style = {"units": "who", "estimator": None, "lw": 1, "legend": False} | style
+    style |= {"hue": "name", "palette": {name: colour_of(name) for name in rows["name"].unique()}}
+    style |= {"style": "mmd_kernel", "dashes": kernels}
+    sns.lineplot(rows, x="step", y=metric, ax=axes, **style)
+    updates_below(axes, rows["warmup_steps"].iloc[0])
 
 
-def legend_below(figure: Figure, colours: dict[str, str], others: dict[str, dict]) -> None:
-    """Of colours, and of other lines, by their names."""
-    handles = [plt.Line2D([], [], color=colour, label=name) for name, colour in colours.items()]
-    handles += [plt.Line2D([], [], label=name, **style) for name, style in others.items()]
+def colour_of(name: str) -> str:
+    return COLOURS.get(name, METHODS["bear-fixed-w"].colour)
+
+
+def legend_below(figure: Figure, names: Iterable[str], **others: dict) -> None:
+    """Of methods' lines, and of other lines by what they are."""
+    lines = {name: {"color": colour_of(name)} for name in names} | others
+    handles = [plt.Line2D([], [], label=name, **style) for name, style in lines.items()]
     figure.legend(handles=handles, loc="outside lower center", ncols=6)
-
-
-HANDS = ("door-human", "pen-expert", "hammer-expert", "door-expert", "relocate-expert")
-DASHED = {"color": "0.3", "linestyle": "--", "linewidth": 1}
-KERNELS = {"Laplacian kernel": {"color": "0.3", "linestyle": ":"}}
 
 
 def q_over_updates(t: SimpleNamespace) -> Figure:
     """Tasks by {without, with SN}, each seed a line, the bound dashed."""
-    figure = new_figure(15, 6.4)
-    axes = figure.subplots(2, len(HANDS), sharey=True)
     laplacian = [name for name in t.studies if name.endswith("-laplacian") and name[:5] != "early"]
     rows = studies_of(t, [*HANDS, *laplacian])
     rows = rows[rows["name"].isin(["BEAR", "UWAC", "BEAR + SN", "UWAC + SN"])]
-    for column, task in zip(axes.T, HANDS):
-        of_task = rows[rows["task"] == task]
-        for panel, normed in zip(column, (False, True)):
-            seeds(panel, of_task[of_task["spectral_norm"] == normed], "target_q")
-            panel.axhline(of_task["bound"].max(), **DASHED)
-            panel.set(yscale="log", ylim=(10, 5e9))
-            updates_below(panel, of_task["warmup_steps"].iloc[0])
-            panel.set_title(f"{task}, {'with' if normed else 'without'} SN", fontsize=10)
-    for panel in axes[:, 0]:
-        panel.set_ylabel("Q target, mean of a batch")
-    colours = {"BEAR": METHODS["bear"].colour, "UWAC": METHODS["uwac-analytic"].colour}
+    rows["name"] = rows["name"].str.removesuffix(" + SN")
+    figure = new_figure(15, 6.4)
+    axes = figure.subplots(2, len(HANDS), sharey=True, sharex="col")
+    for (task, normed), some in rows.groupby(["task", "spectral_norm"]):
+        panel = axes[int(normed), HANDS.index(task)]
+        seeds(panel, some, "target_q")
+        panel.axhline(some["bound"].max(), **DASHED)
+        panel.set(yscale="log", ylim=(10, 5e9), ylabel=AXES["target_q"])
+        panel.set_title(f"{task}, {'with' if normed else 'without'} SN", fontsize=10)
+    dotted = {"Laplacian kernel": {"color": "0.3", "linestyle": ":"}}
     has = (rows["mmd_kernel"] == "laplacian").any()
-    legend_below(figure, colours, {"bound": DASHED} | (KERNELS if has else {}))
+    legend_below(figure, ["BEAR", "UWAC"], bound=DASHED, **(dotted if has else {}))
     return figure
 
 
@@ -243,82 +235,70 @@ def final_q(t: SimpleNamespace) -> Figure:
     """Of every variant on door-human without SN, a dot for each agent."""
     rows = studies_of(t, ["door-human"]).query("not spectral_norm and step in (70_000, 92_500)")
     rows = rows[(rows["step"] == 70_000) | (rows["study"] == "forks")]
-    order = rows[rows["step"] == 70_000].groupby("name")["target_q"].median().sort_values().index
+    names = {70_000: "after 70,000 updates", 92_500: "after 92,500, with a common warm-up"}
+    order = rows[rows["step"] == 70_000].groupby("name")["target_q"].median().sort_values()
     figure = new_figure(9, 5)
     axes = figure.subplots()
-    for step, style in ((70_000, {"marker": "o", "facecolors": "none"}), (92_500, {"marker": "x"})):
-        some = rows[rows["step"] == step]
-        places = some["name"].map(list(order).index) + (0.15 if step == 92_500 else -0.15)
-        colour = "#0072B2" if step == 70_000 else "#D55E00"
-        style |= {"edgecolors": colour} if step == 70_000 else {"color": colour}
-        label = f"after {step:,} updates" + (", runs that share a warm-up" * (step == 92_500))
-        axes.scatter(some["target_q"], places, s=30, label=label, **style)
+    style = {"hue_order": names.values(), "order": order.index[::-1], "dodge": True}
+    style |= {"palette": "colorblind", "alpha": 0.7, "log_scale": True, "jitter": False}
+    rows = rows.assign(when=rows["step"].map(names))
+    sns.stripplot(rows, x="target_q", y="name", hue="when", ax=axes, **style)
     axes.axvline(rows["bound"].max(), **DASHED, label="bound")
-    axes.set_yticks(range(len(order)), order)
-    axes.set(xscale="log", xlabel="Q target of each agent, door-human without SN")
-    figure.legend(loc="outside lower center", ncols=3)
+    axes.set(xlabel="Q target of each agent, door-human without SN", ylabel="")
+    axes.legend(loc="lower right", fontsize=8)
     return figure
 
 
 def warm_up(t: SimpleNamespace, task: str) -> Figure:
     """Score and MMD over updates, where Q sets in after the authors' warm-up."""
     rows = studies_of(t, [f"{task}-40000"])
-    names = list(rows["name"].unique())
-    colours = dict(zip(names, [METHODS[name].colour for name in rows["method"].unique()]))
     figure = new_figure(11, 4.2)
     for panel, metric in zip(figure.subplots(1, 2), ("score_sample", "mmd")):
-        for _, some in rows.groupby(["run", "agent"]):
-            style = {"color": colours[some["name"].iloc[0]], "linewidth": 1}
-            panel.plot(some["step"], some[metric], **style)
+        seeds(panel, rows, metric)
         panel.set_ylabel(AXES[metric].format(unit="score"))
-        updates_below(panel, 40_000)
     panel.set(yscale="log")
-    panel.axhline(0.07, **DASHED)
+    panel.axhline(rows["mmd_threshold"].iloc[0], **DASHED)
     figure.suptitle(f"{task}, warm-up of 40,000 updates")
-    legend_below(figure, colours, {"threshold": DASHED})
+    legend_below(figure, rows["name"].unique(), threshold=DASHED)
     return figure
 
 
 def q_share(t: SimpleNamespace) -> Figure:
     """MMD and alpha over updates beside the official BEAR's, and Q's share of the actor's gradient
     at checkpoints."""
-    names = ("door-human", "early-q", "learning-rate", "hopper-medium", "hopper-medium-gaussian")
-    names += ("halfcheetah-medium", "walker2d-expert", "walker2d-expert-gaussian", "pen-expert")
+    names = ["door-human", "early-q", "learning-rate", "hopper-medium", "hopper-medium-gaussian"]
+    names += ["halfcheetah-medium", "walker2d-expert", "walker2d-expert-gaussian", "pen-expert"]
     rows = studies_of(t, names).query("updates > warmup_steps and study != 'forks'")
     rows = rows[(rows["algorithm"] != "weights") | rows["name"].str.match(r"BEAR \+|UWAC \(std")]
     rows["name"] = rows["of"] + ": " + rows["name"]
+    last = rows[rows["step"] == rows["updates"]].set_index("who")["alpha"]
+    rows["ends"] = np.where(rows["who"].map(last) > 0.99 * LIMIT, "α ends at its limit", "below")
     figure = new_figure(13, 11)
     upper, lower = figure.subfigures(2, 1, height_ratios=(2, 3))
     official = pd.read_csv(PAPER / "bear_official_curves.csv", comment="#")
-    last = rows[rows["step"] == rows["updates"]].set_index(["run", "agent"])["alpha"]
     for panel, metric in zip(upper.subplots(1, 2), ("mmd", "alpha")):
         low, high = official[f"{metric}_lowest"], official[f"{metric}_highest"]
         panel.fill_between(official["update"], low, high, color="0.9", lw=0)
-        panel.plot(official["update"], official[f"{metric}_median"], color="black", lw=2)
-        for agent, some in rows.groupby(["run", "agent"]):
-            limited = last[agent] > 0.99 * LIMIT
-            panel.plot(some["step"], some[metric], color="0.6" if limited else "#D55E00", lw=0.8)
+        name = "official BEAR: median and range of 36 runs"
+        panel.plot(official["update"], official[f"{metric}_median"], color="black", label=name)
+        style = {"units": "who", "estimator": None, "palette": ["0.6", "#D55E00"], "lw": 0.8}
+        style |= {"hue_order": ["α ends at its limit", "below"]}
+        sns.lineplot(rows, x="step", y=metric, hue="ends", ax=panel, **style)
         panel.set(xscale="log", yscale="log", xlim=(2_000, 600_000), xlabel="updates")
         panel.set_ylabel(AXES[metric])
-        panel.xaxis.set_major_formatter(EngFormatter(sep=""))
-    others = {"α at its limit at the end": {"color": "0.6"}, "below": {"color": "#D55E00"}}
-    others |= {"official BEAR: median and range of 36 runs": {"color": "black", "lw": 2}}
-    legend_below(upper, {}, others)
+        panel.legend(fontsize=8)
     found = t.diagnoses[[*STEP, "q_share"]].dropna()
     dots = rows.drop(columns="q_share").merge(found, on=STEP).query("step > warmup_steps")
-    dots["q_share"] = dots["q_share"].clip(lower=1e-7)
-    order = list(dots.groupby("name")["q_share"].median().sort_values().index)
     where = np.where(dots["alpha"] > 0.99 * LIMIT, "at", "below")
-    near = np.where(dots["mmd"] < NEAR, "near", "off")
-    dots["about"] = [f"α {at} its limit, {data} the data" for at, data in zip(where, near)]
+    data = np.where(dots["mmd"] < NEAR, "near", "off")
+    dots["α"] = [f"{one} its limit, {other} the data" for one, other in zip(where, data)]
+    dots["q_share"] = dots["q_share"].clip(lower=1e-7)
+    order = dots.groupby("name")["q_share"].median().sort_values().index[::-1]
     axes = lower.subplots()
-    for about, (marker, colour) in STYLES.items():
-        some = dots[dots["about"] == about]
-        style = {"marker": marker, "color": colour, "alpha": 0.7, "s": 30, "label": about}
-        axes.scatter(some["q_share"], some["name"].map(order.index), **style)
-    axes.set_yticks(range(len(order)), order)
-    axes.set(xscale="log", xlabel="Q's share of the actor's gradient (at least 0.00001%)")
-    axes.legend(loc="lower right", fontsize=8)
+    style = {"palette": "colorblind", "log_scale": True, "jitter": False, "alpha": 0.7}
+    sns.stripplot(dots, x="q_share", y="name", hue="α", order=order, ax=axes, **style)
+    axes.set(xlabel="Q's share of the actor's gradient (at least 0.00001%)", ylabel="")
+    sns.move_legend(axes, "lower right")
     return figure
 
 

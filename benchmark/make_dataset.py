@@ -17,7 +17,7 @@ repository, hand_dapg), of which only arrays are unpickled.
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # what `python FILE` leaves out
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # to start from any folder
 
 import functools
 import io
@@ -25,22 +25,28 @@ import os
 import shlex
 from dataclasses import replace
 from importlib.metadata import version
-from typing import Literal
+from typing import Annotated, Literal
 
 import h5py
 import numpy as np
 import torch
 import tyro
-from pydantic import PositiveInt
+from pydantic import Field, PositiveInt
 from pydantic.dataclasses import dataclass
 
 import d4rl
-from benchmark.lib.actors import load_player, sample
-from benchmark.lib.arguments import Seed
-from benchmark.lib.demonstrations import behavior_cloning, read_steps, replay
-from benchmark.lib.episodes import join, returns_of, roll_out, to_arrays
-from benchmark.lib.files import errors_in_one_line, try_to_write, write
-from benchmark.lib.sac import train
+from benchmark.datasets.demonstrations import behavior_cloning, read_steps, replay
+from benchmark.datasets.episodes import join, returns_of, roll_out, to_arrays
+from benchmark.datasets.players import load_player, sample
+from benchmark.datasets.sac import train
+from benchmark.files import errors_in_one_line, try_to_write, write
+
+PLACES = (
+    "--folder",
+    "--out",
+    "--force",
+    "--no-force",
+)  # options on where a file goes, which shape no number
 
 
 @dataclass
@@ -53,7 +59,7 @@ class Args:
     folder: Path = Path(os.environ.get("D4RL_DATASET_DIR") or "~/.d4rl/datasets")  # sets, trainings
     out: Path | None = None  # file of a set, instead of one with its own name in --folder
     force: bool = False  # replace a set of the same name
-    seed: Seed = 0  # of networks, actions and episodes
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0  # of networks, actions and episodes
     train_steps: PositiveInt = 1_000_000  # SAC: environment steps, an update each
     learning_starts: PositiveInt = 5_000  # SAC: steps before the first update (CleanRL)
     eval_every: PositiveInt = 5_000  # SAC: steps between evaluations, each with a checkpoint
@@ -71,7 +77,13 @@ def new_file(args: Args, name: str) -> Path:
 
 
 def command() -> str:
-    return f"python benchmark/make_dataset.py {shlex.join(sys.argv[1:])}"
+    """As it was typed, without PLACES: the same data are the same file, wherever it goes."""
+    words, option = [], ""
+    for word in sys.argv[1:]:
+        option = word.split("=")[0] if word.startswith("--") else option
+        if option not in PLACES:
+            words.append(word)
+    return f"python benchmark/make_dataset.py {shlex.join(words)}"
 
 
 def is_of_this_command(path: Path) -> bool:

@@ -104,8 +104,8 @@ def as_today(result: dict) -> tuple[str, dict]:
 @functools.cache
 def usual_args(command: str, env_id: str) -> dict:
     """All arguments of a script in a task, where only those of a command are given."""
-    args = tyro.cli(script_of(command).Args, args=[*command.split()[1:], "--env-id", env_id])
-    return vars(args.resolved() if hasattr(args, "resolved") else args)
+    words = [*command.split()[1:], "--env-id", env_id]
+    return vars(tyro.cli(script_of(command).Args, args=words))
 
 
 def changed(args: dict, usual: dict) -> list[str]:

@@ -21,6 +21,7 @@ import re
 from dataclasses import dataclass
 from itertools import combinations
 
+import jinja2
 import numpy as np
 import pandas as pd
 import tyro
@@ -28,9 +29,9 @@ import tyro
 import d4rl
 import uwac
 from benchmark import figures, stats, store
-from benchmark.lib.files import errors_in_one_line, new_files, read_json
-from benchmark.lib.policies import POLICIES
+from benchmark.files import errors_in_one_line, new_files, read_json
 from benchmark.methods import CONDITIONS, METHODS, as_today, label_of, method_of
+from benchmark.policies import POLICIES
 
 SETTING = ["task", "data", "protocol"]  # what runs share that are compared in a table
 FIGURE = ["task", "data", "conditions"]  # and in a figure, where lines may differ in length
@@ -51,25 +52,14 @@ DIGITS = {"MMD": 3, "weight": 3, "AUROC": 2, "hours": 2}  # of others 1
 DIGITS |= dict.fromkeys(("P(improvement)", "P(improvement) low", "P(improvement) high"), 2)
 WHOLE = ("seeds", "evaluations", "seeds against", "data sets", "seeds of each")
 WHOLE += ("updates", "agents", "episodes", "N")
-CAPTIONS = {
-    "runs": """**Runs**: means over seeds ± standard error; of Q targets, which may explode, the
-median. A score is the mean of the last ten evaluations after the warm-up, or the last evaluation
-where fewer than ten lie after it ("evaluations" says 10 or 1): so in every table. "score" is of the
-best of N actions, "sample" of one sample of the actor; both are returns outside D4RL's tasks. Q
-target, MMD, weight (the critic's) and AUROC are the last. Hours of wall time are a seed's. Best
-scores that were chosen with dropout noise are left out. UWAC has the closed form of Var[Q] unless
-its name says "(mc)".""",
-    "comparisons": """**Two methods at a time**, by one sample of the actor: the difference of their
-means over seeds, and its 95% interval by Welch's t.""",
-    "beside": """**Beside others.** The paper's Tables 1 and 2, reruns that others published
-(`benchmark/paper/reruns.csv`), and ours: one sample of the actor with its standard error, the mean
-of behaviour cloning (BC) by the actor's network (bc.py), and one sample of the runs' own VAE.""",
-    "aggregates": """**Over tasks**, of one sample of the actor, where a method and BEAR have three
-seeds: interquartile mean (IQM), and the probability that a seed scores more than one of BEAR's
-(Agarwal et al., 2021), with 95% intervals from 2,000 bootstrap samples of each task's seeds.""",
-    "policies": """**Policies.** The error is the standard error over agents, or over the episodes
-of a single agent.""",
+CAPTIONS = {  # in LaTeX; templates/report.j2 says more
+    "runs": "Means over seeds ± standard error",
+    "comparisons": "Differences of mean scores of one sample, with 95% intervals",
+    "beside": "Scores of one sample beside those that others published",
+    "aggregates": "Interquartile means over tasks, with 95% bootstrap intervals",
+    "policies": "Mean scores of policies ± standard error",
 }
+TEMPLATE = Path(__file__).parent / "templates" / "report.j2"
 
 
 def conditions_of(row: dict, history: pd.DataFrame) -> str:
@@ -180,7 +170,7 @@ def with_runs(runs: pd.DataFrame, table: str) -> pd.DataFrame:
 
 
 def headline(found: pd.DataFrame) -> pd.Series:
-    """What the tables say of an agent, from its evaluations; see CAPTIONS."""
+    """What the tables say of an agent, from its evaluations; see templates/report.j2."""
     after = found[found["step"] > found["warmup_steps"]]
     chosen = after.tail(10) if len(after) >= 10 else found.tail(1)
     last = found.iloc[-1].reindex(COLUMNS)
@@ -323,8 +313,7 @@ def latex(name: str, table: pd.DataFrame, words: pd.DataFrame, common: str) -> s
         scores = table.groupby(SETTING)[column]
         best = (scores.transform("max") == table[column]) & (scores.transform("size") > 1)
         words[column] = words[column].mask(best.to_numpy(), "BOLD(" + words[column] + ")")
-    about = CAPTIONS[name] + f" All: {common}." * bool(common)
-    caption = re.sub(r"([&%_#])", r"\\\1", re.sub(r"\*\*|`", "", " ".join(about.split())))
+    caption = f"{CAPTIONS[name]}. {common}".replace("%", r"\%").replace("_", r"\_")
     style = words.style.hide(axis="index").format(escape="latex")
     style = style.format_index(escape="latex", axis="columns")
     about = {"caption": caption, "label": f"tab:{name}", "position_float": "centering"}
@@ -401,23 +390,24 @@ def main(args: Args) -> None:
         "policies": policy_table(played, METHOD),
     }
     tables = {name: rows for name, rows in tables.items() if len(rows)}
-    text = ["# Report", f"Trained on: {', '.join(sorted(runs['hardware'].unique()))}."]
+    texts = {name: "" for name in CAPTIONS}
     with new_files(args.folder, "report") as new:
         for name, rows in tables.items():
             rows.to_csv(new / f"{name}.csv", index=False)
             words, common = printed(name, rows)
-            text += [CAPTIONS[name], words.to_markdown(index=False, disable_numparse=True)]
-            text += [f"All: {common}."] * bool(common)
+            texts[name] = words.to_markdown(index=False, disable_numparse=True)
+            texts[name] += f"\n\nAll: {common}." if common else ""
             if args.latex:
                 source = latex(name, rows, words, common)
                 (new / f"{name}.tex").write_text(source, encoding="utf-8")
-        text += draw(runs, found, played, list(args.metrics), new)
-        (new / "report.md").write_text("\n\n".join(text) + "\n", encoding="utf-8")
-    words, common = printed("runs", table)
-    shown = [words.to_markdown(index=False, disable_numparse=True), str(args.folder / "report.md")]
-    shown[1:1] = [f"All: {common}."] * bool(common)
+        pictures = draw(runs, found, played, list(args.metrics), new)
+        template = jinja2.Template(TEMPLATE.read_text(encoding="utf-8"), trim_blocks=True)
+        hardware = ", ".join(sorted(runs["hardware"].unique()))
+        text = template.render(texts, hardware=hardware, pictures=pictures)
+        (new / "report.md").write_text(f"{text}\n", encoding="utf-8")
     encoding = sys.stdout.encoding or "utf-8"  # which may lack the ± of a table
-    print("\n\n".join(shown).encode(encoding, "replace").decode(encoding))
+    shown = f"{texts['runs']}\n\n{args.folder / 'report.md'}"
+    print(shown.encode(encoding, "replace").decode(encoding))
 
 
 if __name__ == "__main__":

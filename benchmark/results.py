@@ -35,6 +35,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))  # which `python benchmark/results.py` leaves out
 
+import functools
 import re
 import tempfile
 import traceback
@@ -50,14 +51,14 @@ from matplotlib.testing.compare import compare_images
 from matplotlib.testing.exceptions import ImageComparisonFailure
 
 from benchmark import figures, stats, store
-from benchmark.lib.files import errors_in_one_line, write
+from benchmark.files import errors_in_one_line, write
 
 TEMPLATES = ROOT / "benchmark" / "templates"
 NOT_PROSE = re.compile(
     r"\{\{.*?\}\}|\{%.*?%\}|\{#.*?#\}|```.*?```|`[^`]*`|\]\([^)]*\)|<[^>]*>|§[\d.]+\d|\d+(\.\d+){2,}",
     re.DOTALL,
 )
-TYPED = re.compile(r"\d[\d,]*\.\d+|\d+e-?\d+|10[⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+")
+TYPED = re.compile(r"\d[\d,]*\.\d+(?:e-?\d+)?|\d+e-?\d+|10[⁻⁰¹²³⁴⁵⁶⁷⁸⁹]+")
 TOLERANCE = 1  # of pictures: root mean square of 256 levels, which other fonts do not reach
 
 
@@ -66,37 +67,38 @@ class Words:
 
     def __init__(self, t: SimpleNamespace):
         self.t = t
-        self.of_study: dict[str, list[str]] = {}
+        self.runs = functools.cache(self.runs)  # pandas takes its time to read a query
+        self.rows = functools.cache(self.rows)
 
     def runs(self, study: str | None) -> list[str]:
-        """Names of a study's runs, or of all. Raises ValueError."""
+        """Names of a study's runs, or of all runs. Raises ValueError."""
         if study is None:
             return self.t.runs["run"].to_list()
         if study not in self.t.studies:
             raise ValueError(f"{study}: no study; there are {', '.join(self.t.studies)}")
-        if study not in self.of_study:  # pandas takes its time to read a query
-            found = self.t.runs.query(self.t.studies[study]["where"])
-            self.of_study[study] = found["run"].to_list()
-        return self.of_study[study]
+        return self.t.runs.query(self.t.studies[study]["where"])["run"].to_list()
+
+    def rows(self, studies: tuple, names: tuple | None, where: str | None) -> pd.DataFrame:
+        """All that is known of the agents of studies' methods. Raises ValueError."""
+        runs = [run for one in studies for run in self.runs(one)]
+        rows = self.t.agents[self.t.agents["run"].isin(runs)]
+        if names:
+            for one in {*names} - {*self.t.runs["name"]}:
+                raise ValueError(f"{one}: no run has this name")
+            rows = rows[rows["name"].isin(names)]
+        return rows.query(where) if where else rows
 
     def get(self, metric, study, name=None, at=None, start=None, end=None, by=None, where=None,
             empty=False) -> pd.Series:  # fmt: skip
         """See the module's words. By run and agent, or by run, agent and step where no time is
         given. Raises ValueError."""
-        rows = self.t.agents
-        if metric not in rows:
+        if metric not in self.t.agents:
             raise ValueError(f"{metric}: no metric of the tables")
-        studies = study if isinstance(study, list) else [study]
-        rows = rows[rows["run"].isin([run for one in studies for run in self.runs(one)])]
-        if name is not None:
-            names = [name] if isinstance(name, str) else name
-            for one in {*names} - {*self.t.runs["name"]}:
-                raise ValueError(f"{one}: no run has this name")
-            rows = rows[rows["name"].isin(names)]
-        if where:
-            rows = rows.query(where)
+        tuple_of = lambda one: tuple(one) if isinstance(one, list) else (one,)
+        names = None if name is None else tuple_of(name)
+        rows = self.rows(tuple_of(study), names, where)[["run", "agent", "step", metric]]
         first, last = (at, at) if at is not None else (start or 0, end or by or np.inf)
-        rows = rows[rows["step"].between(first, last)].dropna(subset=metric)
+        rows = rows[rows["step"].between(first, last)].dropna()
         if rows.empty and not empty:
             raise ValueError(f"{metric} of {study}, {name}: nothing was measured then")
         groups = rows.groupby(["run", "agent", *([] if at or start or by else ["step"])])[metric]
@@ -159,9 +161,9 @@ class Words:
         return self.cell(values, errors if len(played) else None) + mark
 
     def imitation(self, study: str, **when) -> str:
-        """The cell of the score of UWAC's own VAE (with SN on the hands), which imitates the data;
+        """The cell of the score of the runs' own VAE, which imitates the data;
         of behaviour cloning where that was not played."""
-        for name in ("UWAC + SN", "UWAC"):
+        for name in ("UWAC + SN", "UWAC", "BEAR"):
             if len(values := self.get("vae", study, name, empty=True, **when)):
                 return self.cell(values, self.get("vae_se", study, name, **when))
         cloned = self.cell(self.bc(self.of_runs(study, "task")[0]))

@@ -1,5 +1,6 @@
 """Numbers as they are printed, and what is known of a mean: effects with 95% intervals."""
 
+import warnings
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -85,7 +86,8 @@ def difference(one: pd.Series, other: pd.Series) -> Estimate:
     gap = one.mean() - other.mean()
     if n < 2 or one.sem() + other.sem() == 0:
         return Estimate(gap, np.nan, np.nan, n, "seeds")
-    found = stats.ttest_ind(one, other, equal_var=False).confidence_interval(LEVEL)
+    with warnings.catch_warnings(category=RuntimeWarning, action="ignore"):  # of equal values
+        found = stats.ttest_ind(one, other, equal_var=False).confidence_interval(LEVEL)
     return Estimate(gap, found.low, found.high, n, "seeds")
 
 

@@ -5,7 +5,6 @@ and not by where it lies.
 """
 
 import functools
-import shlex
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,17 +14,16 @@ import numpy as np
 import pandas as pd
 
 import d4rl
-from benchmark.lib.files import checksum, read_json, write
-from benchmark.lib.policies import earlier_results
+from benchmark.files import checksum, read_json, write
 from benchmark.methods import (
     METHODS,
-    SCRIPTS,
     as_today,
     changed,
     method_of,
     name_of,
     usual_args,
 )
+from benchmark.policies import earlier_results
 
 HERE = Path(__file__).parent
 FOLDER = HERE / "results"
@@ -131,17 +129,6 @@ def precision_of(asked: str, hardware: str) -> str:
     return "bfloat16" if asked == "medium" and amx else "float32"
 
 
-def command_of(algorithm: str, args: dict) -> str:
-    """What trains a run of these arguments."""
-    script = SCRIPTS.get(algorithm, f"{algorithm}.py")
-    usual = usual_args(SCRIPTS.get(algorithm, "uwac.py"), args["env_id"])
-    words = ["python", script]
-    for name, value in args.items():
-        if name == "env_id" or (name not in NO_COLUMNS and value != usual.get(name)):
-            words += [f"--{name.replace('_', '-')}", str(value)]
-    return shlex.join(words)
-
-
 def run_name(row: dict, args: dict) -> str:
     """Task, method, arguments that are not the method's, its study, precision and seeds."""
     method = METHODS[row["method"]].command if row["method"] in METHODS else "uwac.py"
@@ -169,13 +156,14 @@ def run_row(result: dict, hardware: str | None = None) -> dict:
     row |= {"transitions": result["transitions"], "data": Path(data["path"]).name}
     row |= {"data_sha256": data.get("sha256")}
     row["max_reward"] = result.get("max_reward", max_reward(data))
-    row |= {name: result.get(name) for name in ("study", "commit", "score_has_dropout_noise")}
+    row |= {
+        name: result.get(name) for name in ("study", "commit", "command", "score_has_dropout_noise")
+    }
     torch = result.get("torch")  # one version, or several in their order
     versions = {"torch": " ".join(torch) if isinstance(torch, list) else torch}
     versions |= {name.replace("-", "_"): of for name, of in result.get("versions", {}).items()}
     row |= {name: versions.get(name) for name in PACKAGES}
     row["sha256"] = " ".join(f"{file}:{of}" for file, of in scripts_of(result).items())
-    row["command"] = result.get("command") or command_of(algorithm, args)
     return {"run": run_name(row, args)} | row
 
 
@@ -237,9 +225,10 @@ def results_in(path: Path) -> Iterator[tuple[Path, Path]]:
         files = [*dict.fromkeys(file for one in patterns for file in sorted(path.glob(one)))]
     if not files:
         raise ValueError(f"no results in {path}; benchmark/run.py makes some")
+    of_grid = {file: file.parent / "work" / file.stem for file in files}
     for file in files:
-        of_grid = file.parent / "work" / file.stem
-        yield file, of_grid if file.name != "result.json" and of_grid.exists() else file.parent
+        if file.parent not in of_grid.values():  # else the grid's own file has more
+            yield file, of_grid[file] if of_grid[file].exists() else file.parent
 
 
 # What other programs leave.
@@ -329,8 +318,8 @@ def put(tables: dict[str, pd.DataFrame], rows: dict[str, list[dict]], about: str
             series = pd.to_numeric(old["series"]).max() + 1
             some = some.merge(old[[*KEYS[name], "series"]], "left", KEYS[name])
             some["series"] = some["series"].fillna(str(series))
-        columns = [*old, *(column for column in some if column not in old and name == "runs")]
-        both = pd.concat([old, some]).reindex(columns=columns).fillna("")
+        columns = dict.fromkeys([*old, *(some if "run" in old else ())])  # a run may have new ones
+        both = pd.concat([old, some]).reindex(columns=[*columns]).fillna("")
         both = both.drop_duplicates(KEYS[name], keep="last")
         tables[name] = both.sort_values("run", kind="stable") if "run" in both else both
     added = ", ".join(f"{len(some)} of {name}" for name, some in new.items())
@@ -373,7 +362,8 @@ def studies(folder: Path = FOLDER) -> dict[str, dict]:
 def best_played(policies: pd.DataFrame) -> pd.DataFrame:
     """Of several evaluations of an agent's policy at a step the one of the most episodes."""
     key = [*STEP, "policy", "candidates"]
-    return policies.sort_values("episodes", kind="stable").drop_duplicates(key, keep="last")
+    ordered = policies.sort_values("episodes", ascending=False, kind="stable")
+    return ordered.drop_duplicates(key).sort_index()
 
 
 def load(folder: Path = FOLDER) -> SimpleNamespace:

@@ -433,6 +433,8 @@ def play(act, envs: list[UnitActions], seed: int) -> np.ndarray:
             if not np.isfinite(obs[i]).all():
                 raise FloatingPointError(f"{envs[i]}: an observation is not finite: {obs[i]}")
             returns[i] += np.asarray(reward).item()  # a number, or an array of one
+            if not np.isfinite(returns[i]):
+                raise FloatingPointError(f"{envs[i]}: a reward is not finite: {reward}")
             if terminal or truncated:
                 running.remove(i)
     return returns

@@ -16,7 +16,7 @@ import d4rl
 import uwac
 from benchmark import make_dataset, report, run
 from benchmark.measure import diagnose, evaluate, speed, true_q, variance
-from benchmark.variants import bc, ensembles, what_bounds_q
+from benchmark.variants import bc, ensembles, weights
 
 DEMO = Path(d4rl.__file__).with_name("door-demo.hdf5")
 CASES = [
@@ -54,11 +54,7 @@ CASES = [
     (uwac, "--env-id door-demo --cuda-graph", "--cuda-graph: there is no GPU"),
     (uwac, "--env-id door-demo --run-dir points.hdf5/run", "points.hdf5/run"),
     (variance, "--folder=~/damaged", "damaged/variance.json exists: choose another --folder"),
-    (
-        what_bounds_q,
-        "--env-id door-demo --control fixed-w",
-        "--control fixed-w: needs --weighting none --dropout 0",
-    ),
+    (weights, "--env-id door-demo --weighting exp --dropout 0", "--dropout 0: no variance to"),
 ]
 BOXES = [  # of the parser
     (ensembles, "--ensemble-size 1", "ensemble_size Input should be greater than or equal to 2"),
@@ -69,7 +65,7 @@ BOXES = [  # of the parser
     (run, "--legs 0", "legs Input should be greater than 0"),
     (variance, "--rates 0.1 1", "rates.1 Input should be less than 1"),
 ]
-ALSO = {make_dataset: " --folder .", uwac: " --total-steps 1", what_bounds_q: " --total-steps 1"}
+ALSO = {make_dataset: " --folder .", uwac: " --total-steps 1", weights: " --total-steps 1"}
 
 
 @pytest.fixture(scope="module")

@@ -1,10 +1,12 @@
 """benchmark/variants/bc.py: behaviour cloning."""
 
+import itertools
 import json
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import d4rl
 import uwac
@@ -44,6 +46,25 @@ def test_a_clone_of_the_data(data, monkeypatch):
     with pytest.raises(ValueError, match=r"runs/bc/door-demo.json exists: move it away"):
         bc.main(bc.Args("door-demo", total_steps=1))
     assert json.loads(Path("runs/bc/door-demo.json").read_text()) == result
+
+
+def test_each_seed_has_mini_batches_of_its_own_and_a_rerun_the_same(data, monkeypatch):
+    """Whatever torch has drawn before."""
+    monkeypatch.setattr(uwac, "evaluate", lambda *_: np.zeros((3, 1)))
+    forward, seen = uwac.Actor.forward, []
+
+    def recorded(self, obs):
+        seen.append(obs)
+        return forward(self, obs)
+
+    monkeypatch.setattr(uwac.Actor, "forward", recorded)
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        bc.main(bc.Args("door-demo", num_seeds=3, total_steps=2, eval_episodes=1))
+        Path("runs/bc/door-demo.json").unlink()
+    assert len(seen) == 4 and torch.equal(seen[0], seen[2]) and torch.equal(seen[1], seen[3])
+    batches = [set(map(tuple, one.tolist())) for one in torch.cat(seen[:2])]
+    assert all(len(one & other) < 40 for one, other in itertools.combinations(batches, 2))
 
 
 @pytest.mark.parametrize("timeouts, original, steps", [

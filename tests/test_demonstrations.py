@@ -1,4 +1,4 @@
-"""benchmark/lib/demonstrations.py: demonstrations replayed, and a policy fitted to some."""
+"""benchmark/datasets/demonstrations.py: demonstrations replayed, and a policy fitted to some."""
 
 import pickle
 
@@ -10,9 +10,9 @@ from test_make_dataset import HANDS, read
 
 import d4rl
 from benchmark import make_dataset
-from benchmark.lib.demonstrations import behavior_cloning
-from benchmark.lib.demonstrations import replay as replay_release
-from benchmark.lib.episodes import COLUMNS
+from benchmark.datasets.demonstrations import behavior_cloning
+from benchmark.datasets.demonstrations import replay as replay_release
+from benchmark.datasets.episodes import COLUMNS
 from benchmark.make_dataset import Args
 
 

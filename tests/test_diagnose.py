@@ -62,6 +62,22 @@ def test_the_same_run_has_the_same_diagnosis(points):
     assert found[0] == found[1]
 
 
+def test_random_actions_are_the_same_for_all_runs_on_the_data(points, monkeypatch):
+    """Whatever was drawn before, and of however many seeds."""
+    given = []
+    monkeypatch.setattr(diagnose, "variances", lambda agent, obs, *actions: given.append(actions))
+    monkeypatch.setattr(diagnose, "auroc", lambda known, other: torch.zeros(1))
+    data, found = [torch.rand(50, 3), torch.rand(50, 2)], []
+    for seed in (1, 2):
+        given.clear()
+        torch.manual_seed(seed)
+        agent = uwac.Agent(short(uwac, num_seeds=seed), 3, 2)
+        with pytest.raises(TypeError):  # as there is no variance
+            diagnose.detection(agent, data, torch.arange(50))
+        found.append(torch.stack(given[0]))
+    assert torch.equal(*found)
+
+
 def test_numbers_in_words():
     """Of each seed; of many, as of ten untrained agents, the mean and the range."""
     assert diagnose.in_words([0.12345, 2.0]) == "0.123, 2"
@@ -200,9 +216,21 @@ def test_weights(monkeypatch):
     agent = uwac.Agent(short(uwac, beta=0.1, num_seeds=2), 3, 3)
     variance = torch.tensor([1.0, 4.0]).repeat(200) * torch.tensor([[1.0], [10.0]])  # of two seeds
     q = torch.stack([3 / variance, 5 + variance])
-    monkeypatch.setattr(agent.critic, "forward", lambda obs, action: q)
-    monkeypatch.setattr(agent, "uncertainty", lambda critic, obs, action: variance)
-    found = diagnose.weights(agent, torch.rand(2, 400, 3))
+    with torch.no_grad():
+        agent.actor.layers[2].bias[..., :3] = 9  # actions, of which the tanh is 1
+
+    def asked(found):
+        def answer(*given):
+            obs, action = given[-2:]
+            assert obs is states and torch.allclose(action, torch.ones(2, 400, 3), atol=0.01)
+            return found
+
+        return answer
+
+    states = torch.rand(2, 400, 3)
+    monkeypatch.setattr(agent.critic, "forward", asked(q))
+    monkeypatch.setattr(agent, "uncertainty", asked(variance))
+    found = diagnose.weights(agent, states)
     assert found["variance_spread"].tolist() == pytest.approx([1.5 / 2.5] * 2, rel=0.01)
     assert found["weight_spread"].tolist() == pytest.approx([0.375 / 0.625] * 2, rel=0.01)
     assert found["equal_weights"].tolist() == pytest.approx([2.5 * 0.625] * 2)

@@ -59,7 +59,7 @@ def test_programs_run_and_usage_md_lists_what_they_leave(tmp_path, monkeypatch):
 def test_usage_md_has_what_a_resumed_run_may_change():
     (sentence,) = re.findall(r"\n- ([^.]*) may change,\s+and\s+([^.]*)\.", USAGE)
     words = re.findall("`--([a-z-]+)`", " ".join(sentence))
-    assert {word.replace("-", "_") for word in words} == uwac.RESUMABLE - {"run_dir", "resume"}
+    assert {word.replace("-", "_") for word in words} == {*uwac.RESUMABLE} - {"run_dir", "resume"}
 
 
 def test_usage_md_has_every_argument_with_its_default():

@@ -1,10 +1,11 @@
-"""benchmark/lib/episodes.py: how many steps are played, and in which order they stand."""
+"""benchmark/datasets/episodes.py: what is played, in which order, and what a file's ends are."""
 
 import numpy as np
 import pytest
-from conftest import Point
+from conftest import Point, write_hdf5
 
-from benchmark.lib import episodes
+import d4rl
+from benchmark.datasets import episodes
 
 
 @pytest.mark.parametrize("steps, played", [(79, 80), (80, 80), (81, 160)])
@@ -17,3 +18,44 @@ def test_a_roll_out_plays_until_it_has_its_steps(points, steps, played):
     np.testing.assert_array_equal(arrays["observations"][:15:5], firsts)
     units = 2 * arrays["observations"][:, :2].clip(-1, 1)  # actions go to 2
     np.testing.assert_allclose(arrays["actions"], units, rtol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore:.*share an object")
+def test_a_state_that_the_environment_changes_in_place_stays_as_it_was(points, monkeypatch):
+    """Of episodes that end at different steps, the first of them by a terminal one."""
+
+    def reset(self, seed=None, options=None):
+        self.obs, self.last = np.zeros(3, np.float32), seed
+        return self.obs, {}
+
+    def step(self, action):
+        self.obs += 1
+        return self.obs, 1.0, self.obs[0] == self.last, False, {}
+
+    monkeypatch.setattr(Point, "reset", reset)
+    monkeypatch.setattr(Point, "step", step)
+    envs = [d4rl.make("Point-v0") for _ in range(3)]
+    played = episodes.play(lambda obs: np.zeros((len(obs), 2)), envs, range(2, 8, 2))
+    for episode, length in zip(played, (2, 4, 5)):
+        assert episode["observations"][:, 0].tolist() == list(range(length))
+        assert episode["terminals"].tolist() == [*[False] * (length - 1), length < 5]
+
+
+@pytest.mark.parametrize("shape", [(9,), (9, 1)])
+@pytest.mark.parametrize("timeouts", [True, False])
+def test_rewards_and_ends_of_a_file_are_those_of_training(shape, timeouts, points):
+    """In any shape that training takes. Without timeouts, time ends an episode after five steps."""
+    arrays = {
+        "rewards": np.arange(9.0).reshape(shape),
+        "terminals": np.arange(9).reshape(shape) == 1,
+    }
+    if timeouts:
+        arrays["timeouts"] = np.float32(np.arange(9).reshape(shape) == 6)
+    write_hdf5("a.hdf5", arrays)
+    found = episodes.rewards_and_ends("a.hdf5", "Point-v0")
+    assert found["timeouts"].tolist() == [step == 6 for step in range(9)]
+    assert found["terminals"].tolist() == [step == 1 for step in range(9)]
+    assert episodes.returns_of(found).tolist() == [1, 2 + 3 + 4 + 5 + 6]
+    if not timeouts:
+        with pytest.raises(ValueError, match="^a.hdf5: has no timeouts, so where its episodes end"):
+            episodes.rewards_and_ends("a.hdf5")

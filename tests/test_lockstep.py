@@ -185,7 +185,7 @@ def test_updates_are_the_authors(script, paths):
 
 def test_every_argument_that_shapes_training_does():
     names = {field.name for field in fields(uwac.Args)}
-    assert names - uwac.RESUMABLE == {*CHANGES, *OF_UWAC, *REST}
+    assert names - {*uwac.RESUMABLE} == {*CHANGES, *OF_UWAC, *REST}
     for script, path, changes in ((bear, STRONG, CHANGES), (weightings, UWAC, CHANGES | OF_UWAC)):
         for name, value in changes.items():
             differences = compare(script, path, **{name: value})

@@ -13,9 +13,9 @@ from conftest import Point, command_line, short
 
 import d4rl
 from benchmark import make_dataset
-from benchmark.lib import sac
-from benchmark.lib.actors import load_player, task_of
-from benchmark.lib.episodes import COLUMNS
+from benchmark.datasets import sac
+from benchmark.datasets.episodes import COLUMNS
+from benchmark.datasets.players import load_player, task_of
 from benchmark.make_dataset import Args
 
 HANDS = ("pen", "hammer", "door", "relocate")
@@ -84,6 +84,23 @@ def test_a_training_replaces_its_own_sets_alone(tmp_path, monkeypatch):
         make_dataset.main(args)
 
 
+def test_the_same_data_are_the_same_file_wherever_it_goes(tmp_path, monkeypatch):
+    """What is recorded has no word on its place, and every other word of the command."""
+    words = "--policy hopper-random --steps 20"
+    places = (
+        f"--folder {tmp_path}",
+        f"--out={tmp_path / 'b.hdf5'}",
+        f"--force --folder={tmp_path}/c",
+    )
+    for place in places:
+        assert command_line(make_dataset, f"{place} {words}", monkeypatch) == 0
+        assert command_line(make_dataset, f"{words} --force {place}", monkeypatch) == 0
+    files = [*tmp_path.rglob("*.hdf5")]
+    assert len(files) == 3 and len({file.read_bytes() for file in files}) == 1
+    command = f"python benchmark/make_dataset.py {words}"
+    assert read(files[0])[1]["command"] == command
+
+
 @pytest.mark.filterwarnings("ignore:.*inf value")
 def test_policy_of_a_run(points, script, monkeypatch):
     """The first seed's, in 40 episodes, 16 at once; actions are in the environment's units."""
@@ -97,7 +114,8 @@ def test_policy_of_a_run(points, script, monkeypatch):
     env = gym.make("Point-v0")
     starts = [env.reset(seed=3 + episode)[0] for episode in range(40)]
     np.testing.assert_array_equal(arrays["observations"][::5], starts)
-    assert words in metadata["command"] and metadata["environment"] == "Point-v0"
+    assert metadata["command"].endswith("make_dataset.py --policy run --steps 198 --seed 3")
+    assert metadata["environment"] == "Point-v0"
     assert f"{script.__name__}.py after 2 updates" in metadata["policy"]
     assert "points.hdf5" not in metadata["policy"]
     assert make_dataset.new_file(Args(), "module:ns/Env-v0").name == "module-ns-Env-v0.hdf5"

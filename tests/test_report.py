@@ -1,4 +1,4 @@
-"""benchmark/report.py and its modules in lib/, on results made by hand."""
+"""benchmark/report.py, on results made by hand."""
 
 import csv
 import json
@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from unittest.mock import ANY
 
 import h5py
@@ -16,71 +17,30 @@ import pytest
 from conftest import ROOT, command_line, short
 
 import uwac
-from benchmark import report
-from benchmark.lib import curves, files, methods, published, runs, tables
-from benchmark.lib.methods import SCRIPTS, script_of
+from benchmark import files, report, stats
 from benchmark.measure import evaluate
+from benchmark.methods import METHODS, SCRIPTS, usual_args
+
+UWAC = "UWAC (mc) + SN"  # uwac.py's default on door-human
 
 
 def result(method="bear", seed=0, scores=(10.0, 20.0), warmup=100, env_id="door-human", **args):
     """An evaluation every 100 updates; Q targets are half of the scores, a sample's a tenth."""
-    args |= {"env_id": env_id, "seed": seed, "num_seeds": 1, "warmup_steps": warmup}
+    command = METHODS[method].command if method in METHODS else SCRIPTS[method]
+    about = {"env_id": env_id, "seed": seed, "num_seeds": 1, "warmup_steps": warmup}
+    args = usual_args(command, env_id) | about | {"run_dir": None} | args
     history = []
     for i, score in enumerate(scores, 1):
         row = {"step": 100 * i, "seconds": 3600.0 * i, "score": [score], "target_q": [score / 2]}
         history.append(row | {"score_sample": [score / 10], "mmd": [0.1], "ood_auroc": [0.5]})
-    args |= {"mmd_threshold": 0.07, "gamma": 0.99}
-    algorithm = method if method in SCRIPTS else "uwac"
-    found = {"algorithm": algorithm, "args": args, "history": history}
-    found |= {"data": {"path": "a.hdf5"}, "transitions": 6704, "hardware": "CPU, 1 thread"}
-    return found | ({} if method in SCRIPTS else {"method": method})
-
-
-def save(folder, *results):
-    for i, one in enumerate(results):
-        (folder / f"{i}.json").write_text(json.dumps(one))
-    return report.Args(results=(folder,), folder=folder / "report")
-
-
-def table(args, name):
-    report.main(args)
-    with open(args.folder / f"{name}.csv") as file:
-        return list(csv.DictReader(file))
+    found = {"algorithm": Path(command.split()[0]).stem, "args": args, "history": history}
+    return found | {"data": {"path": "a.hdf5"}, "transitions": 6704, "hardware": "CPU, 1 threads"}
 
 
 def evaluation(scores, step=200, policy="sample", candidates=1):
     """A record of evaluation.json, of scores (agents, episodes)."""
     found = {"step": step, "policy": policy, "candidates": candidates, "seed": 0}
     return found | {"scores": scores, "episodes": len(scores[0])}
-
-
-@pytest.fixture(autouse=True)
-def drawn(monkeypatch):
-    """Run and metrics of each figure by its name; nothing is drawn, as that takes long."""
-    found = {}
-    monkeypatch.setattr(report, "curves_of", lambda run, rows, metrics: (run, metrics))
-    monkeypatch.setattr(report, "policies_of", lambda *_: None)
-    monkeypatch.setattr(report, "save", lambda figure, path: found.update({path.name: figure}))
-    yield found
-
-
-def test_numbers_of_a_row(tmp_path):
-    """The mean of the last ten evaluations after the warm-up; of fewer than ten the last."""
-    one = result(scores=[1, 2, 3, 4, 5, 6, 7, 8, 9, 30, 10, 11])
-    two = result(seed=1, scores=[2.0 * i for i in range(12)])
-    (row,) = table(save(tmp_path, one, two), "runs")
-    assert row["method"] == "BEAR" and row["protocol"] == "1,200 updates, warm-up 100"
-    numbers = {name: float(row[name] or "nan") for name in list(row)[4:]}
-    assert numbers["seeds"] == 2 and numbers["evaluations"] == 10
-    assert numbers["score"] == pytest.approx((9.3 + 13) / 2)
-    assert numbers["score error"] == pytest.approx(3.7 / 2)
-    assert numbers["sample"] == pytest.approx(numbers["score"] / 10)
-    assert numbers["Q target"] == (5.5 + 11) / 2 and numbers["hours"] == 12
-    for warmup, score, evaluations in ((200, "7.5", 10), (300, "12.0", 1), (1200, "12.0", 1)):
-        again = save(tmp_path, *(result("uwac", i, range(1, 13), warmup) for i in (0, 1)))
-        (row,) = table(again, "runs")
-        assert row["score"] == score and float(row["evaluations"]) == evaluations
-        assert ("(all in the warm-up)" in row["protocol"]) == (warmup == 1200)
 
 
 def stack(*results):
@@ -94,82 +54,116 @@ def stack(*results):
     return found
 
 
-def test_agents_of_a_stack_are_seeds(tmp_path):
+@pytest.fixture(autouse=True)
+def drawn(monkeypatch):
+    """Metrics and lines of comparison of each figure by its name; nothing is drawn, as that takes
+    long."""
+    found = {}
+    curves = lambda rows, metrics, **words: (metrics, words["references"])
+    save = lambda figure, path: found.update({path.name: figure})
+    empty = SimpleNamespace(curves=curves, policies=lambda *_: None, save=save)
+    monkeypatch.setattr(report, "figures", empty)
+    return found
+
+
+@pytest.fixture
+def reported(tmp_path):
+    """A function of results, or of paths: each table's rows by its name, and the text."""
+
+    def of(*results, **args):
+        paths = [one for one in results if isinstance(one, Path)]
+        for i, one in enumerate(one for one in results if not isinstance(one, Path)):
+            (tmp_path / f"{i}.json").write_text(json.dumps(one))
+        args = report.Args(tuple(paths) or (tmp_path,), folder=tmp_path / "report", **args)
+        report.main(args)
+        found = {"text": (args.folder / "report.md").read_text(encoding="utf-8")}
+        for file in args.folder.glob("*.csv"):
+            with open(file) as rows:
+                found[file.stem] = list(csv.DictReader(rows))
+        return found
+
+    return of
+
+
+def numbers(row, *names):
+    return [float(row[name] or "nan") for name in names]
+
+
+def test_numbers_of_a_row(reported):
+    """The mean of the last ten evaluations after the warm-up; of fewer than ten the last."""
+    one = result(scores=[1, 2, 3, 4, 5, 6, 7, 8, 9, 30, 10, 11])
+    two = result(seed=1, scores=[2.0 * i for i in range(12)])
+    (row,) = reported(one, two)["runs"]
+    assert row["method"] == "BEAR" and row["protocol"] == "1,200 updates, warm-up 100"
+    names = "seeds", "evaluations", "score", "score error", "sample", "Q target", "hours"
+    right = [2, 10, (9.3 + 13) / 2, 3.7 / 2, (9.3 + 13) / 20, (5.5 + 11) / 2, 12]
+    assert numbers(row, *names) == pytest.approx(right)
+    for warmup, score, evaluations in ((200, "7.5", 10), (300, "12.0", 1), (1200, "12.0", 1)):
+        (row,) = reported(*(result("uwac", i, range(1, 13), warmup) for i in (0, 1)))["runs"]
+        assert row["score"] == score and float(row["evaluations"]) == evaluations
+        assert ("(all in the warm-up)" in row["protocol"]) == (warmup == 1200)
+
+
+def test_agents_of_a_stack_are_seeds(reported):
     """Whose hours are a share of the run's."""
-    (row,) = table(
-        save(tmp_path, stack(result(scores=[5.0, 10.0]), result(scores=[5.0, 30.0]))), "runs"
-    )
-    found = [float(row[name]) for name in ("seeds", "score", "score error", "Q target", "hours")]
-    assert found == [2, 20, 10, 10, 1]
+    (row,) = reported(stack(result(scores=[5.0, 10.0]), result(scores=[5.0, 30.0])))["runs"]
+    names = "seeds", "score", "score error", "Q target", "hours"
+    assert numbers(row, *names) == [2, 20, 10, 10, 1]
 
 
-def test_others_scores_and_aggregates_are_of_one_sample(tmp_path, drawn):
+def test_others_scores_and_aggregates_are_of_one_sample(reported, drawn):
     """Of four seeds' scores the middle two have a mean of 3.5, all of them of 7."""
     door = [result("bear", i, [50.0]) for i in range(4)]
     door += [result("uwac", i, [score]) for i, score in enumerate((10.0, 20.0, 50.0, 200.0))]
     pen = [result(method, 0, [9.0], env_id="pen-expert") for method in ("bear", "uwac")]
-    args = save(tmp_path, *door[2:6], *pen)
-    (beside, _) = table(args, "beside")
-    ours = ("BEAR", "UWAC", "UWAC error")
-    assert [float(beside[f"here: {name}"]) for name in ours] == [5.0, 1.5, 0.5]
-    assert (beside["paper: UWAC"], beside["paper: BC"]) == ("10.7", "0.5")
-    assert not (args.folder / "aggregates.csv").exists() and not drawn
-    (row,) = table(save(tmp_path, *pen, *door), "aggregates")
+    found = reported(*door[2:6], *pen)
+    beside, _ = found["beside"]
+    names = "here: BEAR", f"here: {UWAC}", f"here: {UWAC} error", "paper: UWAC", "paper: BC"
+    assert numbers(beside, *names) == [5.0, 1.5, 0.5, 10.7, 0.5]
+    assert "aggregates" not in found and not drawn
+    (row,) = reported(*pen, *door)["aggregates"]
     names = "data sets", "seeds of each", "IQM", "BEAR's IQM", "P(improvement)"
-    assert [float(row[name]) for name in names] == [1, 4, 3.5, 5, (0 + 0 + 0.5 + 1) / 4]
+    assert numbers(row, *names) == [1, 4, 3.5, 5, (0 + 0 + 0.5 + 1) / 4]
 
 
 def test_aggregates_by_hand():
-    assert tables.interquartile_mean(np.array([1.0, 8, 3, 5]), np.array([2.0, 7, 4, 6])) == 4.5
+    assert stats.interquartile_mean(np.array([1.0, 8, 3, 5]), np.array([2.0, 7, 4, 6])) == 4.5
     scores = [np.array([1.0, 3.0]), np.array([2.0, 3.0])]
-    found = tables.interval("mean", lambda a, b: float(np.mean([a, b])), scores)
+    found = stats.bootstrapped("mean", lambda a, b: float(np.mean([a, b])), scores)
     assert found == {"mean": 2.25, "mean low": 1.5, "mean high": 3}
 
 
-def test_two_methods_are_compared_by_all_ways_to_deal_their_seeds(tmp_path):
-    """The means differ by 7/6 or more in 7 of the 10 ways, and most in one."""
-    bears = [result("bear", i, [score]) for i, score in enumerate((20.0, 30.0, 60.0))]
-    uwacs = [result("uwac", i, [score]) for i, score in enumerate((40.0, 10.0))]
-    args = save(tmp_path, *bears, *uwacs, result("bear+sn", 0, [1.0]))
-    (row,) = table(args, "comparisons")
-    assert (row["method"], row["against"]) == ("UWAC", "BEAR")
-    found = [float(row[name]) for name in ("difference", "p", "least p", "difference error")]
-    assert found == pytest.approx([-7 / 6, 0.7, 0.1, math.hypot(1.5, math.sqrt(13 / 9))])
+def test_two_methods_are_compared_by_an_interval(reported):
+    """Welch's: standard errors of 1 / sqrt(3) each, so t has four degrees of freedom: 2.776."""
+    bears = [result("bear", i, [score]) for i, score in enumerate((20.0, 30.0, 40.0))]
+    uwacs = [result("uwac", i, [score]) for i, score in enumerate((50.0, 60.0, 70.0))]
+    (row,) = reported(*bears, *uwacs, result("bear+sn", 0, [1.0]))["comparisons"]
+    assert (row["method"], row["against"]) == (UWAC, "BEAR")
+    half = 2.7764 * math.sqrt(2 / 3)
+    assert numbers(row, "difference", "low", "high") == pytest.approx([3, 3 - half, 3 + half], 1e-4)
 
 
-def test_p_by_hand():
-    """The 9 is in the pair in 4 of 10 ways, and in the three others' group in 6, where it counts
-    less."""
-    assert tables.p_values(pd.Series([1.0, 1, 1]), pd.Series([1.0, 9])) == (0.4, 0.4)
-    assert tables.p_values(pd.Series([1.0, 1, 9]), pd.Series([1.0, 1])) == (1.0, 0.4)
-
-
-def test_lines_of_comparison():
+def test_lines_of_comparison(reported, drawn):
     """Of a run whose rewards and discount factor give a bound, and of others."""
-    run = {"task": "door-human", "args": {"mmd_threshold": 0.07}, "vae_score": np.nan}
-    lines = lambda metric, bound=2000.0: curves.references(
-        pd.Series(run | {"bound": bound}), metric
-    )
-    assert lines("mmd") == {"threshold": 0.07}
-    assert lines("ood_auroc") == {"chance": 0.5, "paper, on walker2d-expert": 0.845}
-    assert [*lines("target_q").values()] == [*lines("policy_q").values()] == [2000]
-    assert lines("target_q", None) == lines("alpha") == {}
-    assert list(lines("score"))[:2] == ["paper: UWAC (v0)", "paper: BEAR (v0)"]
-    about = {"data": {"path": ""}, "args": {"gamma": 0.9}}
-    assert runs.bound_of(about | {"max_reward": 20.0}) == pytest.approx(200)
-    assert runs.bound_of(about) is None
-    assert runs.bound_of(about | {"max_reward": 20.0, "args": {"gamma": 1.0}}) is None
+    for one in (result(), result(gamma=1.0) | {"max_reward": 20.0}):
+        reported(one)
+        assert not {"target_q", "policy_q"} & {*next(iter(drawn.values()))[1]}
+    reported(result(gamma=0.9) | {"max_reward": 20.0})
+    ((_, lines),) = drawn.values()
+    assert [*lines["target_q"].values()] == [*lines["policy_q"].values()] == pytest.approx([200])
+    assert lines["mmd"] == {"threshold": 0.07} and list(lines["ood_auroc"].values()) == [0.5, 0.845]
+    assert list(lines["score"])[:2] == ["paper: UWAC (v0)", "paper: BEAR (v0)"]
 
 
-def test_what_differs_is_never_averaged(tmp_path):
+def test_what_differs_is_never_averaged(reported):
     """But a task without a version is D4RL's v0."""
-    args = save(
-        tmp_path,
+    of_amx = {"hardware": "CPU with AMX, 1 threads"}
+    rows = reported(
         result(),
         result(seed=1, scores=[10.0, 40.0], env_id="door-human-v0"),
         result(seed=2, scores=[50.0]),
         result(scores=[5.0, 60.0], warmup=200),
-        result(scores=[5.0, 70.0], matmul_precision="medium"),
+        result(scores=[5.0, 70.0], matmul_precision="medium") | of_amx,
         result(scores=[5.0, 75.0], eval_every=100),
         result(scores=[5.0, 80.0], eval_candidates=10),
         result(scores=[5.0, 85.0], eval_episodes=100),
@@ -177,120 +171,89 @@ def test_what_differs_is_never_averaged(tmp_path):
         result(scores=[5.0, 95.0], env_id="door-human-v1"),
         result(scores=[5.0], env_id="Pay-v4"),
         result(scores=[500.0], env_id="Pay-v5"),
-    )
-    rows = {float(row["score"]): row for row in table(args, "runs")}
+    )["runs"]
+    rows = {float(row["score"]): row for row in rows}
     assert {row["method"] for row in rows.values()} == {"BEAR"}
     assert sorted(rows) == [5, 30, 50, 60, 70, 75, 80, 85, 90, 95, 500]
-    assert rows[70]["protocol"] == "200 updates, warm-up 100, matmul precision medium"
+    assert rows[70]["protocol"] == "200 updates, warm-up 100, bfloat16"
     assert rows[90]["data"] == "a.hdf5, 6,704 transitions, sha256 01234567"
     tasks = {rows[score]["task"] for score in (30, 95, 500)}
     assert tasks == {"door-human", "door-human-v1", "Pay-v5"}
 
 
-def test_what_a_run_did_not_measure_is_left_out(tmp_path):
+def test_what_a_run_did_not_measure_is_left_out(reported):
     """AUROC of Var[Q] without dropout; scores that dropout noise chose, but not a sample's."""
-    without = result("bear+sn", dropout=0.0, spectral_norm=True)
-    without["history"][0]["return"] = [1.0, 2.0]  # of an earlier version, which began the run
-    noisy = result("uwac", dropout=0.1) | {"score_has_dropout_noise": True}
-    rows = {row["method"]: row for row in table(save(tmp_path, without, noisy), "runs")}
+    without = result("bear+sn")
+    without["history"][0]["return"] = [1.0]  # of an earlier version, which began the run
+    noisy = result("uwac") | {"score_has_dropout_noise": True}
+    rows = {row["method"]: row for row in reported(without, noisy)["runs"]}
     found = {name: (row["score"], row["sample"], row["AUROC"]) for name, row in rows.items()}
-    assert found == {"BEAR + SN": ("20.0", "2.0", ""), "UWAC": ("", "2.0", "0.5")}
+    assert found == {"BEAR + SN": ("20.0", "2.0", ""), UWAC: ("", "2.0", "0.5")}
 
 
-NO_SN = {"spectral_norm": False, "variance": "analytic"}
-NO_WEIGHTS = {"weighting": "none", "dropout": 0.0}
-FIXED_W = {"control": "fixed-w"} | NO_WEIGHTS | NO_SN
-
-
-@pytest.mark.parametrize("label, method, args", [
-    ("BEAR", "bear", {"mmd_kernel": "gaussian"}),
-    ("UWAC + SN", "uwac", {}),
-    ("UWAC", "uwac", {"env_id": "hopper-medium"}),
-    ("UWAC, beta 2.5", "uwac", {"spectral_norm": False, "beta": 2.5}),
-    ("UWAC (analytic) + SN", "uwac", {"variance": "analytic"}),
-    ("UWAC (analytic) + SN", "uwac-analytic", {"variance": "analytic"}),
-    ("UWAC (analytic)", "uwac", NO_SN),
-    ("UWAC (std) + SN, beta 2.5", "uwac", {"beta": 2.5, "weighting": "std"}),
-    ("BEAR + SN, spectral norm False", "bear+sn", NO_WEIGHTS | NO_SN),
-    ("BEAR + dropout", "uwac", {"weighting": "none"} | NO_SN),
-    ("BEAR + dropout + SN", "uwac", {"weighting": "none", "variance": "analytic"}),
-    ("UWAC (REM) + SN", "ensembles", {"members": "rem"}),
-    ("UWAC (authors' code) + SN", "uwac_code", {"env_id": "hopper-medium"}),
-    ("UWAC with w shuffled", "what_bounds_q", {"control": "shuffled"} | NO_SN),
-    ("BEAR with Q over its mean", "what_bounds_q", {"control": "scaled-q"} | NO_WEIGHTS | NO_SN),
-    ("BEAR with w = 0.43 in the actor", "what_bounds_q", FIXED_W | {"fixed_w": 0.43}),
-    ("mine + SN, beta 2.5", "mine", {"beta": 2.5}),
-])  # fmt: skip
-def test_a_method_has_one_name_that_says_what_is_not_its_default(label, method, args):
-    """Also where nobody named the method, and where it is the only one."""
-    one = result(method, **args)
-    script = script_of(SCRIPTS[one["algorithm"]])
-    one["args"] = vars(script.Args(**{"env_id": "door-human"} | args).resolved())
-    assert runs.label(one) == label
-
-
-def test_methods_have_commands_labels_and_colours_of_their_own():
-    commands, _, colours = zip(*methods.METHODS.values())
-    labels = []
-    for method in methods.METHODS:
-        args = runs.usual_args(method, "", "door-human")
-        labels.append(runs.label({"method": method, "algorithm": "", "args": args}))
-    for values in (commands, labels, colours):
-        assert len(set(values)) == len(values)
-
-
-def test_copies_are_one_run_and_what_is_left_out_is_named(tmp_path, capsys):
+def test_copies_are_one_run_and_what_is_left_out_is_named(tmp_path, reported, capsys):
     """The longest counts, wherever it stands, and the policies of all."""
     for name, steps in (("grid/work/a", 1), ("run-1", 1), ("run-2/of/mine", 2), ("run-3", 1)):
-        copy = tmp_path / name
-        copy.mkdir(parents=True)
-        (copy / "result.json").write_text(json.dumps(result(scores=[10.0, 20.0][:steps])))
-        found = [evaluation([[1.0 * steps, 3.0 * steps]], step=100 * steps)]
-        (copy / "evaluation.json").write_text(json.dumps(found))
-    args = report.Args(results=(tmp_path,), folder=tmp_path / "report")
-    (row,) = table(args, "runs")
-    assert row["score"] == "20.0" and row["seeds"] == "1" and not capsys.readouterr().err
-    policies = [
-        (row["updates"], row["score"], row["score error"]) for row in table(args, "policies")
-    ]
-    assert policies == [("100", "2.0", "1.0"), ("200", "4.0", "2.0")]
-    (tmp_path / "grid/b.json").write_text(json.dumps(result("uwac") | {"method": "uwac"}))
-    assert [row["method"] for row in table(args, "runs")] == ["BEAR", "UWAC"]
+        (tmp_path / name).mkdir(parents=True)
+        one = json.dumps(result(scores=[10.0, 20.0][:steps]))
+        (tmp_path / name / "result.json").write_text(one)
+        played = [evaluation([[1.0 * steps, 3.0 * steps]], step=100 * steps)]
+        (tmp_path / name / "evaluation.json").write_text(json.dumps(played))
+    found = reported()
+    assert [(row["score"], row["seeds"]) for row in found["runs"]] == [("20.0", "1")]
+    names = "updates", "score", "score error"
+    assert [numbers(row, *names) for row in found["policies"]] == [[100, 2, 1], [200, 4, 2]]
+    assert not capsys.readouterr().err
     (tmp_path / "run-1" / "evaluation.json").write_text("[{")
-    row, _ = table(save(tmp_path, result(scores=[5.0]), result(scores=[]), {}), "runs")
+    (row,) = reported(result(scores=[5.0]), result(scores=[]), {})["runs"]
     assert row["score"] == "20.0"
     new, nothing, other, damaged = capsys.readouterr().err.splitlines()
     assert "1.json: left out, not a result (ValueError('not evaluated yet" in new
     assert "2.json: left out, not a result (KeyError" in nothing
     assert "run-1/evaluation.json: damaged, move it away" in damaged
-    assert "0.json: left out, " in other
     assert "grid/work/a/result.json has its arguments and seed" in other
 
 
-def test_scores_of_policies(tmp_path, drawn):
+@pytest.mark.parametrize("method", ["uwac", "uwac-no-sn", "bear+sn", "uwac-std"])
+def test_a_grids_run_counts_once(tmp_path, reported, method):
+    """Its small file names the method and the processor, its own folder does neither."""
+    one, work = result(method, beta=2.5), tmp_path / "grid" / "work"
+    (work / "a").mkdir(parents=True)
+    (work / "a" / "result.json").write_text(json.dumps(one | {"hardware": "cpu, 1 threads"}))
+    more = {"method": method, "command": "python", "study": "b", "commit": "c"}
+    (tmp_path / "grid" / "a.json").write_text(json.dumps(one | more))
+    for place in (tmp_path / "grid", tmp_path):
+        (row,) = reported(place, work)["runs"]
+        assert row["seeds"] == "1" and row["method"].endswith(", beta 2.5")
+
+
+def test_evaluations_of_other_lengths_are_told(reported):
+    """As where a run was gone on with --eval-episodes."""
+    one = result()
+    for row, episodes in zip(one["history"], (1, 7)):
+        row["episodes"] = episodes
+    (row,) = reported(one)["runs"]
+    assert row["protocol"] == "200 updates, warm-up 100, from 1 episodes an evaluation on"
+
+
+def test_scores_of_policies(reported, drawn):
     """Errors are over the episodes of one agent, or over several: here in a stack and two runs."""
     one = result("uwac") | {"policies": [evaluation([[1.0, 2.0, 6.0]], policy="vae")]}
     one["policies"].append(evaluation([[50.0, 70.0]], step=100, policy="vae"))
     shared = evaluation([[1.0, 2.0, 6.0], [9.0, 9.0, 9.0]], policy="vae")  # the first is UWAC's
     two = result() | {"policies": [shared, *[evaluation([[1.0, 3.0], [2.0, 4.0]])] * 2]}
     two["policies"] += [evaluation([[90.0], [95.0]])]
-    three = result(seed=1) | {"policies": [evaluation([[5.0, 5.0]])]}
-    args = save(tmp_path, one, two, three)
-    rows = {row["method"]: row for row in table(args, "policies") if row["updates"] == "200"}
-    assert len(rows) == 2 and float(rows["UWAC"]["score"]) == 3
-    assert float(rows["UWAC"]["score error"]) == pytest.approx(math.sqrt(7 / 3))
-    assert float(rows["BEAR"]["score"]) == pytest.approx(10 / 3) and rows["BEAR"]["agents"] == "3"
-    assert float(rows["BEAR"]["score error"]) == pytest.approx(
-        np.std([2, 3, 5], ddof=1) / math.sqrt(3)
-    )
-    (beside,) = table(args, "beside")
-    run, _ = drawn["01-door-human-target_q-score-score_sample.png"]
-    line = curves.references(run, "score")["BC, the VAE's decoder"]
+    found = reported(one, two, result(seed=1) | {"policies": [evaluation([[5.0, 5.0]])]})
+    rows = {row["method"]: row for row in found["policies"] if row["updates"] == "200"}
+    assert numbers(rows[UWAC], "score", "score error") == pytest.approx([3, math.sqrt(7 / 3)])
+    right = [10 / 3, np.std([2, 3, 5], ddof=1) / math.sqrt(3), 3]
+    assert numbers(rows["BEAR"], "score", "score error", "agents") == pytest.approx(right)
+    (beside,) = found["beside"]
+    _, lines = drawn["01-door-human-target_q-score-score_sample.png"]
+    line = lines["score"]["BC, the VAE's decoder"]
     assert float(beside["here: BC, the VAE's decoder"]) == line == 6
-    run["bound"] = 2000.0
-    assert list(curves.references(run, "target_q").values()) == [pytest.approx(2000)]
     noisy = [evaluation([[1.0]], policy=policy, candidates=9) for policy in ("noisy", "best")]
-    rows = table(save(tmp_path, result("uwac") | {"policies": noisy}), "policies")
+    rows = reported(result("uwac") | {"policies": noisy})["policies"]
     assert {row["who"] for row in rows} >= {"best of 9", "best of 9, noisy"}
 
 
@@ -316,65 +279,19 @@ def test_a_program_replaces_its_own_files_alone(tmp_path):
     assert found() == others | {"new.csv": "new", "written_by_report.json": ANY}
 
 
-def test_a_figure_has_panels_of_what_was_measured(tmp_path, drawn, capsys):
+def test_a_figure_has_panels_of_what_was_measured(reported, drawn, capsys):
     bear, again = result(), result(seed=1)
     for row in bear["history"] + again["history"]:
         del row["ood_auroc"]
     other = {"data": {"path": "b.hdf5"}}
-    args = save(tmp_path, result("uwac"), bear, bear | other, again | other)
     for metrics in (("ood_auroc",), ("ood_auroc", "mmd")):
-        args.metrics = metrics
-        report.main(args)
-    metrics = {name: figure[1] for name, figure in drawn.items() if figure}
-    assert metrics == {
+        reported(result("uwac"), bear, bear | other, again | other, metrics=metrics)
+    assert {name: figure[0] for name, figure in drawn.items() if figure} == {
         "01-door-human-ood_auroc.png": ["ood_auroc"],
         "01-door-human-ood_auroc-mmd.png": ["ood_auroc", "mmd"],
         "02-door-human-mmd.png": ["mmd"],
     }
     assert "door-human, warm-up 100: no run has ood_auroc" in capsys.readouterr().err
-
-
-def test_a_curve_is_the_median_of_its_agents(tmp_path):
-    """Of a stack of two and of a run alone, which the legend counts as three."""
-    pair = stack(result(scores=[10.0, 20.0]), result(scores=[10.0, 2e9]))
-    save(tmp_path, pair, result(seed=2, scores=[10.0, 30.0]))
-    found = runs.read_all((tmp_path,))
-    figure = curves.curves_of(found.iloc[0], runs.evaluations(found), ["target_q"])
-    (axes,) = figure.axes
-    assert axes.lines[0].get_ydata().tolist() == [5, 15]
-    low, high = axes.collections[0].get_paths()[0].vertices[:, 1].min(), axes.dataLim.y1
-    assert (low, high) == (5, 1e9) and axes.get_yscale() == "log"
-    assert [text.get_text() for text in figure.legends[0].texts] == ["BEAR (3)"]
-
-
-def test_published_scores(tmp_path, monkeypatch):
-    """As printed in the paper; the last of a clone's evaluations; those of the same data."""
-    paper = {"paper: UWAC (v0)": 10.7, "paper: BEAR (v0)": -0.3}
-    assert published.paper_scores("door-human") == paper
-    assert published.paper_scores("hopper-random")["paper: UWAC (v0)"] == 22.4
-    rows = [("door-human", 1, 9.0), ("door-human", 2, 1.5), ("door-human", 2, 4.5), ("a", 2, 7.0)]
-    pd.DataFrame(rows, columns=["task", "step", "score"]).to_csv(tmp_path / "bc.csv")
-    monkeypatch.setattr(published, "CLONED", tmp_path / "bc.csv")
-    assert published.cloned_scores("door-human") == {published.BC: 3}
-    assert published.cloned_scores("pen-human") == {}
-    context = published.beside_the_paper()
-    row = context.loc["hopper-medium-expert"].round(1).to_list()
-    assert len(context) == 12 and row == [134.7, 21.2, 96.3, 64.7, 111.8, 116.5]
-
-
-@pytest.mark.parametrize("number, sums", [
-    (1, [1105.0, 141.5, 440.0, 773.0, 802.6, 379.9, 322.7, 485.4, 642.5, 997.0, -8.9, 0.7]),
-    (2, [594.7, 42.7, 460.3, 440.8, 72.7, 93.6, 116.8, 386.5, 476.1, 64.2, 0.1, -9.3]),
-])  # fmt: skip
-def test_the_papers_tables_add_up(number, sums):
-    """To what the columns of the tables in the paper's source do."""
-    table = pd.read_csv(published.PAPER / f"table{number}.csv").drop(columns=["table", "task"])
-    assert table.sum().round(1).to_list() == sums
-
-
-def text_of(args):
-    report.main(args)
-    return (args.folder / "report.md").read_text(encoding="utf-8")
 
 
 def rows_in(text, *headings):
@@ -385,79 +302,63 @@ def rows_in(text, *headings):
     return [dict(zip(lines[start], cells)) for cells in lines[start + 2 : end]]
 
 
-def test_the_text_has_means_with_errors_and_medians_of_q(tmp_path, capsys):
-    """Q explodes in one seed of three. What all runs have in common stands below the table."""
+def test_the_text_has_means_with_errors_and_medians_of_q(reported, capsys):
+    """Q explodes in two seeds of three. What all runs have in common stands below the table."""
     found = [result(seed=i, scores=[4.0, 10.0 + i]) for i in range(3)]
-    found[2]["history"][1]["target_q"] = [1e9]
+    for one in found[1:]:
+        one["history"][1]["target_q"] = [4.32e8]
     others = [result("uwac", i, [4.0, score]) for i, score in enumerate((9.0, 9.5, 11.5))]
-    text = text_of(save(tmp_path, *found, *others))
+    text = reported(*found, *others)["text"]
     bear, _ = rows_in(text, "method", "hours")
     assert bear["score"] == "11.0 ± 0.6" and bear["sample"] == "1.1 ± 0.1"
-    assert bear["Q target"] == "6" and bear["hours"] == "2.00"
+    assert bear["Q target"] == "4.3e8" and bear["hours"] == "2.00"
     common = "All: door-human; a.hdf5, 6,704 transitions, sha256 ?; 200 updates, warm-up 100."
     assert common in text and not {"task", "data", "protocol"} & {*bear}
     shown = capsys.readouterr().out
     assert rows_in(shown, "hours")[0] == bear and common in shown
     (pair,) = rows_in(text, "against")
-    assert (pair["difference"], pair["p"], pair["least p"]) == ("-0.1 ± 0.1", "0.400", "0.100")
-
-
-def test_a_setting_that_differs_has_a_column(tmp_path):
-    text = text_of(save(tmp_path, result(), result(env_id="pen-expert")))
+    assert (pair["difference"], pair["low"], pair["high"]) == ("-0.1", "-0.4", "0.2")
+    text = reported(*found, result(env_id="pen-expert"))["text"]
     assert "| task" in text and "| protocol" not in text and "All: a.hdf5" in text
 
 
-def test_a_large_q_is_short(tmp_path):
-    found = result()
-    found["history"][1]["target_q"] = [4.32e8]
-    assert " 4.3e8 " in text_of(save(tmp_path, found))
-
-
-def test_methods_stand_in_the_order_given(tmp_path):
-    for name in ("uwac", "bear", "bear+sn"):
-        (tmp_path / f"{name}.json").write_text(json.dumps(result(name)))
+def test_methods_stand_in_the_order_given(tmp_path, reported):
     given = ("bear+sn", "uwac", "bear")
-    args = report.Args(tuple(tmp_path / f"{name}.json" for name in given), folder=tmp_path / "a")
-    assert [row["method"] for row in table(args, "runs")] == ["BEAR + SN", "UWAC", "BEAR"]
-    args = report.Args((tmp_path,), folder=tmp_path / "a")  # of a folder that of METHODS
-    assert [row["method"] for row in table(args, "runs")] == ["BEAR", "UWAC", "BEAR + SN"]
+    for name in given:
+        (tmp_path / f"{name}.json").write_text(json.dumps(result(name)))
+    of = lambda *paths: [row["method"] for row in reported(*paths)["runs"]]
+    assert of(*(tmp_path / f"{name}.json" for name in given)) == ["BEAR + SN", UWAC, "BEAR"]
+    assert of(tmp_path) == ["BEAR", UWAC, "BEAR + SN"]  # of a folder that of METHODS
 
 
-def test_latex(tmp_path):
-    args = save(tmp_path, result(scores=[9.0, 10.0]), result(seed=1, scores=[9.0, 14.0]))
-    args.latex = True
-    report.main(args)
-    lines = (args.folder / "runs.tex").read_text(encoding="utf-8").splitlines()
-    assert lines[1] == "\\toprule" and " & 12.0 ± 2.0 & " in lines[4]
+def test_latex(tmp_path, reported):
+    """With a caption, the highest score bold, and nothing that LaTeX would read as its own."""
+    found = [result(scores=[9.0, 10.0]), result(seed=1, scores=[9.0, 14.0])]
+    reported(*found, result("uwac", scores=[9.0, 30.0], actor_lr=0.5), latex=True)
+    text = (tmp_path / "report" / "runs.tex").read_text(encoding="utf-8")
+    bear, uwac = [line for line in text.splitlines() if line.endswith(r"\\") and "&" in line][1:]
+    assert r"\begin{table}" in text and r"\caption{Means over seeds $\pm$ standard error. " in text
+    assert r" & 12.0 $\pm$ 2.0 & " in bear and r" & \textbf{30.0} & " in uwac
+    assert "±" not in text and "6,704 transitions" in text.split(r"\label")[0]
 
 
-def test_changed_scripts_are_other_methods(tmp_path, capsys):
+def test_changed_scripts_are_other_methods(reported, capsys):
     """Each under a name of its own; runs that do not say their script stay as they are."""
-    sums = [
-        {"uwac.py": "a" * 64, "other.py": "c" * 64},
-        {"uwac.py": "b" * 64, "other.py": "c" * 64},
-    ]
-    found = [
+    sums = [{"uwac.py": letter * 64, "other.py": "c" * 64} for letter in "ab"]
+    one, two = (
         result("uwac", scores=[score]) | {"scripts": [of]} for score, of in zip((1.0, 2.0), sums)
-    ]
-    args = save(
-        tmp_path, *found, result("uwac", scores=[3.0]), result("uwac", seed=1, scores=[5.0])
     )
-    rows = {row["method"]: float(row["score"]) for row in table(args, "runs")}
-    assert rows == {"UWAC, uwac.py aaaaaaaa": 1, "UWAC, uwac.py bbbbbbbb": 2, "UWAC": 4}
+    others = [result("uwac", scores=[3.0]), result("uwac", seed=1, scores=[5.0])]
+    rows = {row["method"]: float(row["score"]) for row in reported(one, two, *others)["runs"]}
+    assert rows == {f"{UWAC}, uwac.py aaaaaaaa": 1, f"{UWAC}, uwac.py bbbbbbbb": 2, UWAC: 4}
     assert not capsys.readouterr().err
-    again = tmp_path / "again"
-    again.mkdir()
-    args = save(again, found[0], found[0] | {"args": found[1]["args"] | {"seed": 1}})
-    (row,) = table(args, "runs")
-    assert (row["method"], row["seeds"]) == ("UWAC", "2")
 
 
-def test_a_file_of_two_names_is_one(tmp_path):
+def test_a_file_of_two_names_is_one(reported):
     runs = [result("uwac", seed=seed, scores=[4.0 * seed]) for seed in range(2)]
     for run, path in zip(runs, ("a/first.hdf5", "b/second.hdf5")):
         run["data"] = {"path": path, "sha256": "5" * 64}
-    (row,) = table(save(tmp_path, *runs), "runs")
+    (row,) = reported(*runs)["runs"]
     assert (row["seeds"], row["score"]) == ("2", "2.0") and "first.hdf5" in row["data"]
 
 
@@ -473,45 +374,37 @@ def test_a_run_outlives_its_data(tmp_path, capsys, content):
     elif content:
         data.write_bytes(content)
     found = result() | {"data": {"path": str(data), "sha256": "0" * 64}}
-    (tmp_path / "a.json").write_text(json.dumps(found))
-    assert pd.isna(runs.read_all((tmp_path / "a.json",))["bound"][0])
-    (tmp_path / "b.json").write_text(json.dumps(found | {"max_reward": 20.0}))
-    assert runs.read_all((tmp_path / "b.json",))["bound"][0] == pytest.approx(2000)
+
+    def bound(one):
+        (tmp_path / "a.json").write_text(json.dumps(one))
+        return report.read_all((tmp_path / "a.json",))["bound"][0]
+
+    assert pd.isna(bound(found))
+    assert bound(found | {"max_reward": 20.0}) == pytest.approx(2000)
     assert not capsys.readouterr().err
     if content == "another":
         found["data"]["sha256"] = files.checksum(data)
-        (tmp_path / "c.json").write_text(json.dumps(found))
-        assert runs.read_all((tmp_path / "c.json",))["bound"][0] == pytest.approx(700)
+        assert bound(found) == pytest.approx(700)
 
 
-def test_a_run_behind_metrics_is_no_metric(tmp_path):
-    save(tmp_path, result())
+def test_a_run_behind_metrics_is_no_metric(tmp_path, reported):
     with pytest.raises(ValueError, match="taken for metrics; name runs before"):
-        report.main(report.Args(metrics=("mmd", str(tmp_path)), folder=tmp_path / "report"))
+        reported(result(), metrics=("mmd", str(tmp_path)))
 
 
 def test_report_py_where_a_terminal_has_neither_utf_8_nor_windows(tmp_path):
     """As a program: in Latin-1, which lacks the –, and with a notebook's backend not installed."""
-    (tmp_path / "a.json").write_text(json.dumps(result()))
-    (tmp_path / "b.json").write_text(json.dumps(result("uwac") | {"history": [
-        {"step": 100, "seconds": 1.0, "score": [1.0], "target_q": [1.0]}]}))  # fmt: skip
+    brief = {"step": 100, "seconds": 1.0, "score": [1.0], "target_q": [1.0]}
+    for name, one in (("a", result()), ("b", result("uwac") | {"history": [brief]})):
+        (tmp_path / f"{name}.json").write_text(json.dumps(one))
     about = {"PYTHONIOENCODING": "latin-1", "MPLBACKEND": "module://matplotlib_inline.backend"}
-    command = [
-        sys.executable,
-        ROOT / "benchmark" / "report.py",
-        tmp_path,
-        "--folder",
-        tmp_path / "r",
-    ]
-    done = subprocess.run(
-        command, env=os.environ | about, capture_output=True, cwd=tmp_path, check=False
-    )
+    command = [sys.executable, ROOT / "benchmark" / "report.py", tmp_path, "--folder", "r"]
+    settings = {"env": os.environ | about, "capture_output": True, "cwd": tmp_path}
+    done = subprocess.run(command, check=False, **settings)
     assert done.returncode == 0, done.stderr
     assert "–" in (tmp_path / "r" / "report.md").read_text(encoding="utf-8")
-    assert (
-        b"BEAR" in done.stdout
-        and (tmp_path / "r" / "01-door-human-target_q-score-score_sample.png").exists()
-    )
+    assert b"BEAR" in done.stdout
+    assert (tmp_path / "r" / "01-door-human-target_q-score-score_sample.png").exists()
 
 
 def test_a_report_of_a_run(points, monkeypatch):
@@ -520,12 +413,11 @@ def test_a_report_of_a_run(points, monkeypatch):
     assert command_line(report, "run --metrics target_q weight --latex", monkeypatch) == 0
     with open("runs/report/runs.csv") as file:
         (row,) = csv.DictReader(file)
-    assert row["method"].startswith("UWAC, passes 2, batch size 8, ")
+    assert row["method"].startswith("UWAC (mc), passes 2, batch size 8, ")
     assert float(row["Q target"]) == result["history"][-1]["target_q"][0]
-    found = sorted(file.name for file in Path("runs/report").iterdir())
     pictures = "01-Point-v0-policies", "01-Point-v0-target_q-weight"
-    files = [f"{name}.{end}" for name in pictures for end in ("pdf", "png")]
-    files += ["policies.csv", "policies.tex", "report.md", "runs.csv", "runs.tex"]
-    assert found == [*files, "written_by_report.json"]
-    text = Path("runs/report/runs.tex").read_text()
-    assert text.startswith("\\begin{tabular}") and row["method"] in text
+    names = [f"{name}.{end}" for name in pictures for end in ("pdf", "png")]
+    names += ["policies.csv", "policies.tex", "report.md", "runs.csv", "runs.tex"]
+    found = sorted(file.name for file in Path("runs/report").iterdir())
+    assert found == [*names, "written_by_report.json"]
+    assert row["method"] in Path("runs/report/runs.tex").read_text()

@@ -14,6 +14,7 @@ from unittest.mock import Mock
 
 import gymnasium as gym
 import numpy as np
+import pydantic
 import pytest
 import torch
 from conftest import ROOT, Point, resumed, scalars, short, words, write_hdf5
@@ -146,6 +147,21 @@ def test_folders(refused):
 def test_a_file_beside_arrays_is_refused(points):
     with pytest.raises(ValueError, match="--dataset-path points.hdf5: there are arrays already"):
         uwac.main(short(uwac), dataset=points)
+
+
+def test_arguments_of_another_agent_are_refused():
+    """Such a run could not be loaded."""
+
+    @pydantic.dataclasses.dataclass
+    class Args(uwac.Args):
+        more: int = 1
+
+    class Mine(uwac.Agent):
+        args_type = Args
+
+    with pytest.raises(ValueError, match="^uwac takes arguments of type .*Args"):
+        uwac.main(short(uwac), agent_type=Mine)
+    assert not RUN.exists()
 
 
 def test_a_resumed_run_takes_the_file_that_it_began_with(tmp_path, monkeypatch):

@@ -1,4 +1,4 @@
-"""benchmark/lib/sac.py: an update by hand, a training that goes on, which snapshots count."""
+"""benchmark/datasets/sac.py: an update by hand, a training that goes on, which snapshots count."""
 
 import pytest
 import torch
@@ -6,7 +6,7 @@ from conftest import Point
 from torch.distributions import Normal, TanhTransform, TransformedDistribution
 from torch.testing import assert_close
 
-from benchmark.lib import sac
+from benchmark.datasets import sac
 from benchmark.make_dataset import Args
 
 SMALL = {"train_steps": 400, "learning_starts": 150, "eval_every": 100, "eval_episodes": 1}
@@ -21,7 +21,18 @@ def test_sacs_replay_has_its_own_steps_and_ends_by_time(tmp_path, monkeypatch):
     (obs, _, _, next_obs, terminal, timeout), _ = sac.train(args, tmp_path)
     assert (obs == next_obs).all() and not terminal.any()
     assert timeout[:, 0].nonzero()[:, 0].tolist() == list(range(4, 60, 5))
-    assert (torch.stack(drawn)[..., :3] != 0).any(-1).all()
+    drawn = torch.stack(drawn)
+    assert (drawn[..., :3] != 0).any(-1).all()
+    assert drawn.shape[:3] == (41, 1, 256)  # an update a step
+
+
+def test_the_settings_of_sac_are_its_papers():
+    """Haarnoja et al., 2018b, table 1; gamma, tau and the target entropy are in the next tests."""
+    agent = sac.SAC(obs_dim=5, action_dim=2)
+    (group,) = agent.adam.param_groups
+    assert (group["lr"], group["betas"]) == (3e-4, (0.9, 0.999))
+    widths = [layer.weight.shape[-1] for layer in agent.actor.layers]
+    assert widths == [256, 256, 4] and [*agent.critic.layers[1].weight.shape[-2:]] == [256, 256]
 
 
 def test_a_training_of_sac_that_was_stopped_goes_on_to_the_same_bits(points, tmp_path):

@@ -14,13 +14,15 @@ import uwac
 from benchmark.measure import true_q
 
 
-def test_value_of_data_by_hand(points):
+@pytest.mark.parametrize("shape", [(24,), (24, 1)])
+def test_value_of_data_by_hand(shape, points):
     """An episode of two steps that is terminal, one of 21 that time ends, and one without an end,
     which is left out."""
     rewards = np.array([5, 7, *range(21), 99.0])
     flags = np.zeros((2, 24), bool)
     flags[0, 1] = flags[1, 22] = True
-    write_hdf5("points.hdf5", {"rewards": rewards, "terminals": flags[0], "timeouts": flags[1]})
+    arrays = {"rewards": rewards, "terminals": flags[0], "timeouts": flags[1]}
+    write_hdf5("points.hdf5", {name: array.reshape(shape) for name, array in arrays.items()})
     ended, cut = true_q.of_data("points.hdf5")
     assert ended["in_episode"] == pytest.approx([5 + 0.99 * 7, 7])
     assert ended["continued"] == pytest.approx(ended["in_episode"])

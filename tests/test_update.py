@@ -184,16 +184,20 @@ def test_log_alpha_stays_from_minus_5_to_10(script, threshold, sign, limit):
 
 
 def test_the_candidate_of_the_largest_q1_acts(script, monkeypatch):
-    """Without dropout in Q1."""
-    agent = script.Agent(script.Args(num_seeds=2), obs_dim=5, action_dim=2)
+    """Without dropout in Q1; unless told, of as many as an evaluation has."""
+    args = script.Args(num_seeds=2, eval_candidates=20)
+    agent = script.Agent(args, obs_dim=5, action_dim=2)
     obs = torch.randn(2, 4, 5)
     candidates = torch.randn(2, 4, 30, 2)
     q = torch.randn(2, 2, 4, 30)
     asked = []
     monkeypatch.setattr(agent.actor, "sample", lambda obs, num: candidates[:, :, :num])
-    monkeypatch.setattr(agent.critic, "forward", lambda *pairs: asked.append(pairs) or q)
+    of = lambda obs, actions: asked.append((obs, actions)) or q[..., : actions.shape[2]]
+    monkeypatch.setattr(agent.critic, "forward", of)
     action = torch.tensor(agent.act(obs.numpy(), 30))
     best = q[0].argmax(-1)[:, :, None, None]
     assert_close(action, candidates.tanh().take_along_dim(best, dim=2).squeeze(2))
     ((of_obs, of_candidates),) = asked
+    agent.act(obs.numpy())
+    assert torch.equal(asked[1][1], candidates[:, :, :20].tanh())
     assert torch.equal(of_obs, obs) and torch.equal(of_candidates, candidates.tanh())

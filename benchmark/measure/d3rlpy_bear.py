@@ -1,7 +1,8 @@
 """d3rlpy's side of speed.py, for a Python that has it (pip install d3rlpy==2.8.1): for each line on
-stdin, a number of seconds, prints milliseconds of a gradient step of its BEAR, and peak MB.
+stdin prints milliseconds of a gradient step of its BEAR, the mean of as many as take SECONDS, and
+peak MB.
 
-    python d3rlpy_bear.py THREADS D A COMPILE_GRAPH
+    python d3rlpy_bear.py THREADS SECONDS D A COMPILE_GRAPH
 
 Sizes are the paper's, as in bear.py: hidden layers 256-256, VAE 750-750, batch 256, 10 candidates,
 10 actions for MMD, gaussian kernel; no warm-up, so that Q is in the actor's loss, as in ours.
@@ -11,17 +12,18 @@ Its batch is made before.
 import contextlib
 import resource
 import sys
-import time
 
 import numpy as np
 import torch
+from torch.utils.benchmark import Timer
 
 with contextlib.redirect_stdout(sys.stderr):
     from d3rlpy.algos import BEARConfig
     from d3rlpy.dataset import Transition, TransitionMiniBatch
     from d3rlpy.models import VectorEncoderFactory
 
-threads, obs_dim, action_dim, compile_graph = map(int, sys.argv[1:])
+threads, seconds, obs_dim, action_dim, compile_graph = map(float, sys.argv[1:])
+threads, obs_dim, action_dim = int(threads), int(obs_dim), int(action_dim)
 torch.set_num_threads(threads)
 rng = np.random.default_rng(0)
 
@@ -56,11 +58,7 @@ transitions = [
 batch = TransitionMiniBatch.from_transitions(transitions)
 for _ in range(10):  # compiles, if it is asked to
     bear.update(batch)
-for line in sys.stdin:
-    count = 0
-    began = time.perf_counter()
-    while count == 0 or time.perf_counter() - began < float(line):
-        bear.update(batch)
-        count += 1
-    ms = 1000 * (time.perf_counter() - began) / count
+timer = Timer("bear.update(batch)", globals={"bear": bear, "batch": batch}, num_threads=threads)
+for _ in sys.stdin:
+    ms = 1000 * timer.blocked_autorange(min_run_time=seconds).mean
     print(ms, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3, flush=True)

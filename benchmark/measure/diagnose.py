@@ -1,7 +1,7 @@
 """What the constraint and the variance do in finished runs, at 1,000 states of their data.
 
-    python -m benchmark.measure.diagnose runs/RUN runs/OTHER_RUN
-    python -m benchmark.measure.diagnose runs/RUN --dataset-path FILE   # where its data lie now
+    python benchmark/measure/diagnose.py runs/RUN runs/OTHER_RUN
+    python benchmark/measure/diagnose.py runs/RUN --dataset-path FILE   # where its data lie now
 
 Printed, and kept in RUN/diagnosis-STEP.json, means over states for each seed:
   mmd                 of the actor and the behaviour VAE, at 4, 10 and 100 samples
@@ -34,9 +34,13 @@ To compare auroc_uniform with, how well the same random actions are told apart b
 RUN/variance-STEP.png shows Var[Q] at both kinds of actions, as the paper's figure 4.
 """
 
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # to start from any folder
+
 import copy
 from dataclasses import replace
-from pathlib import Path
 from types import ModuleType
 
 import numpy as np
@@ -47,15 +51,14 @@ from torch import Tensor
 
 import d4rl
 import uwac
-from benchmark.lib.data import load_transitions
-from benchmark.lib.figures import new_figure, save
-from benchmark.lib.files import errors_in_one_line, try_to_write, write_json
-from benchmark.lib.policies import load
+from benchmark.figures import new_figure, save
+from benchmark.files import errors_in_one_line, try_to_write, write_json
+from benchmark.policies import load, load_transitions
 
 NUM_STATES = 1_000
 NUM_SAMPLES = (4, 10, 100)
 FOR_MEANS = 1_000  # samples of a state's VAE
-WITH_VARIANCE = ("uwac", "uwac_code", "ensembles")
+WITH_VARIANCE = ("uwac", "weights", "uwac_code", "ensembles")
 NUM_UNTRAINED = 10  # agents
 AT_ONCE = 10_000  # rows of the data
 
@@ -108,7 +111,7 @@ def q_share(script: ModuleType, agent: uwac.Agent, data: list[Tensor]) -> Tensor
         trial = copy.deepcopy(agent)
         trial.args = replace(agent.args, batch_size=NUM_STATES)
         torch.manual_seed(0)
-        script.update(trial, data, step)
+        script.update(trial, data, torch.tensor(step))
         of_layers = [parameter.grad.flatten(1) for parameter in trial.actor.parameters()]
         gradients.append(torch.cat(of_layers, dim=1))
     of_mmd, of_both = gradients
@@ -193,14 +196,14 @@ def weights(agent: uwac.Agent, obs: Tensor) -> dict[str, Tensor]:
     action = agent.actor.sample(obs, 1).squeeze(2).tanh()
     q = agent.critic(obs, action).amin(0)  # (S, B)
     variance = agent.uncertainty(agent.critic, obs, action)
-    weight = agent.weigh(variance)
+    weight = agent.weigh(variance, q, "actor")
     ranks = [spearmanr(v, q2).statistic for v, q2 in zip(variance.cpu(), q.square().cpu())]
     found = {
         "variance_spread": variance.std(1) / variance.mean(1),
         "weight_spread": weight.std(1) / weight.mean(1),
         "rank_with_q2": torch.tensor(ranks),
     }
-    if agent.args.weighting == "variance":
+    if getattr(agent.args, "weighting", "variance") == "variance":
         found["equal_weights"] = weight.mean(1) * variance.mean(1) / agent.args.beta
     return found
 
@@ -228,7 +231,7 @@ def diagnose(run: Path, dataset_path: Path | None = None) -> dict[str, list[floa
     if len(data[0]) < 2:
         raise ValueError(f"{run}: learned from one transition, which has no spread")
     try_to_write(run)
-    step = saved["history"][-1]["step"]
+    step = saved["updates"]
     rows = torch.as_tensor(np.random.default_rng(0).permutation(len(data[0]))[:NUM_STATES])
     rows = rows.to(uwac.DEVICE)
     torch.manual_seed(0)

@@ -1,8 +1,8 @@
 """Plays the policies of runs: score ± standard error over a run's agents, or one's episodes.
 
-    python -m benchmark.measure.evaluate runs/RUN runs/OTHER_RUN --policies best sample vae
-    python -m benchmark.measure.evaluate runs/RUN --candidates 1 10 100
-    python -m benchmark.measure.evaluate runs/RUN --episodes 10 --film
+    python benchmark/measure/evaluate.py runs/RUN runs/OTHER_RUN --policies best sample vae
+    python benchmark/measure/evaluate.py runs/RUN --candidates 1 10 100
+    python benchmark/measure/evaluate.py runs/RUN --episodes 10 --film
 
 Policies:
   best    what the agent does: the best of N samples of its actor by Q1
@@ -16,10 +16,14 @@ A folder with checkpoint.pt and result.json is enough, so a copy of the two can 
 --film leaves a video of an episode more for each agent, of the last policy, in RUN/film-STEP/.
 """
 
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # to start from any folder
+
 import warnings
 from contextlib import ExitStack, closing
 from importlib.util import find_spec
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Literal
 
@@ -31,9 +35,8 @@ from pydantic.dataclasses import dataclass
 
 import d4rl
 import uwac
-from benchmark.lib.arguments import OneOrMore
-from benchmark.lib.files import add_rows, errors_in_one_line, try_to_write
-from benchmark.lib.policies import KEY, POLICIES, earlier_results, load, made, player
+from benchmark.files import OneOrMore, add_rows, errors_in_one_line, try_to_write
+from benchmark.policies import KEY, POLICIES, earlier_results, load, made, player
 
 
 @dataclass
@@ -80,7 +83,7 @@ def mean_and_error(values: np.ndarray) -> str:
 def play(run: Path, agent: uwac.Agent, saved: dict, args: Args) -> None:
     """Adds to RUN/evaluation.json, and prints a line for each policy."""
     env_id = agent.args.env_id
-    step = saved["history"][-1]["step"]
+    step = saved["updates"]
     seed = [args.seed, step]
     about = {"step": step, "episodes": args.episodes, "seed": args.seed}
     unit = "score" if d4rl.full_id(env_id) in d4rl.TASK_OF else "return"

@@ -1,6 +1,6 @@
 """What an update costs: BEAR, UWAC with both of its variances, and the paper's at its word.
 
-    python -m benchmark.measure.speed
+    python benchmark/measure/speed.py
 
 The versions of a group take turns, round after round, each in a process of its own, so that what
 slows the machine slows all of them; ratios are medians of the rounds' ratios. A version's floor is
@@ -8,43 +8,49 @@ the time that its matmuls alone would take at the rate measured in the same roun
 random numbers. The machine should have nothing else to do. Shape letters as in uwac.py.
 """
 
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # to start from any folder
+
 import contextlib
 import functools
 import resource
 import subprocess
-import time
-import timeit
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from datetime import date
 from multiprocessing import get_context
-from pathlib import Path
 from statistics import median
-from typing import Literal
-from unittest import mock
+from typing import Literal, NamedTuple
 
 import pandas as pd
-import seaborn as sns
 import torch
 import tyro
 from torch import Tensor
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.benchmark import Timer
+from torch.utils.flop_counter import FlopCounterMode
 
 import bear
 import uwac
-from benchmark.lib.figures import new_figure, save
-from benchmark.lib.files import add_rows, errors_in_one_line, hardware, rows_of, try_to_write
+from benchmark.files import add_rows, errors_in_one_line, rows_of, try_to_write
 
 TASKS = {"door-human": (39, 28), "hopper-medium": (11, 3)}  # D, A
 VERSIONS = ("BEAR", "UWAC analytic", "UWAC mc", "UWAC mc, plain passes")
-SIZES = {"env_id": "door-human", "num_seeds": 1, "batch_size": 256, "passes": 100}
 GROWTH = {"num_seeds": (1, 5, 20), "batch_size": (256, 1024, 4096), "passes": (10, 100, 1000)}
 GROUPS = (*TASKS, *GROWTH)
 KEY = ("group", "version", "ms")  # no two rows have the same times
-NO_KERNEL = {"_unsafe_view", "empty", "empty_like", "new_empty", "scalar_tensor"}  # operations
 
 
-@dataclass
+class Case(NamedTuple):
+    version: str
+    env_id: str = "door-human"
+    num_seeds: int = 1
+    batch_size: int = 256
+    passes: int = 100
+
+
+@dataclass(frozen=True)
 class Args:
     groups: tuple[Literal[*GROUPS], ...] = GROUPS  # tasks, and what an update's time grows with
     rounds: int = 9  # the literal version, at seconds an update, takes part in every third
@@ -54,15 +60,13 @@ class Args:
     cuda_graph: bool = False  # an update as one launch (needs tensordict)
     d3rlpy: Path | None = None  # a Python that has d3rlpy, whose BEAR then joins door-human
     dropout: float = 0.1  # rate, in UWAC
-    folder: Path = Path("runs/speed")  # of speed.json, to which rows are added, and figures
+    folder: Path = Path("runs/speed")  # of speed.json, to which rows are added
 
 
-def cases_of(group: str) -> list[dict]:
-    """Versions and sizes of which each is measured."""
+def cases_of(group: str) -> list[Case]:
     if group in TASKS:
-        versions = (*VERSIONS, "UWAC literal")
-        return [{"version": version, **SIZES, "env_id": group} for version in versions]
-    return [{"version": version, **SIZES, group: n} for n in GROWTH[group] for version in VERSIONS]
+        return [Case(version, env_id=group) for version in (*VERSIONS, "UWAC literal")]
+    return [Case(version, **{group: n}) for n in GROWTH[group] for version in VERSIONS]
 
 
 @torch.no_grad()
@@ -70,7 +74,7 @@ def literal_uncertainty(critic, obs: Tensor, action: Tensor, args: uwac.Args) ->
     """Agent.uncertainty as the paper's text has it: T passes from the input to Q, with per-sample
     masks, at all candidates of a state. Copies of the action whose variance is wanted stand for
     these, which is the same work: obs (S, B, D), action (S, B, A) -> (S, B)."""
-    candidates = action.unsqueeze(2).expand(-1, -1, critic.num_candidates, -1)
+    candidates = action.detach().unsqueeze(2).expand(-1, -1, critic.num_candidates, -1)
     q = [critic(obs, candidates, args.dropout)[..., 0] for _ in range(args.passes)]  # (2, S, B)
     return torch.stack(q).var(0).sum(0)
 
@@ -90,47 +94,25 @@ def plain_uncertainty(critic, obs: Tensor, action: Tensor, args: uwac.Args) -> T
     return torch.stack(q).var(0).sum(0)
 
 
-class Operations(TorchDispatchMode):
-    """Counts an update's operations: the arithmetic of its matmuls, and what a GPU would launch.
-    (FlopCounterMode fails with spectral norm.)"""
-
-    gflop = 0.0
-    kernels = 0
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        result = function(*args, **(kwargs or {}))
-        name = function.overloadpacket.__name__
-        aliases = [returned.alias_info for returned in function._schema.returns]
-        view = any(alias and not alias.is_write for alias in aliases)
-        self.kernels += not view and name not in NO_KERNEL and not name.startswith("_record")
-        if name in ("mm", "bmm", "addmm", "baddbmm"):
-            self.gflop += 2 * result.numel() * args[-1].shape[-2] / 1e9
-        return result
-
-
-def count_operations(launch) -> Operations:
-    """Those of an update that a GPU would do, also without one."""
-    with mock.patch.object(torch.Tensor, "is_cuda", True), Operations() as operations:
-        launch()
-    return operations
-
-
-def make_update(version: str, passes: int, dropout: float, **sizes):
-    """The version's update, as a function of nothing, of a new agent on random data."""
+def make_update(case: Case, args: Args) -> functools.partial:
+    """The version's update of a new agent on random data, as a function of nothing."""
+    version, passes, sizes = case.version, case.passes, case._asdict()
     script = bear if version == "BEAR" else uwac
+    for name in ("version", "passes"):
+        del sizes[name]
     if script is uwac:
         sizes |= {"variance": "analytic" if version == "UWAC analytic" else "mc"}
-        sizes |= {"passes": passes, "dropout": dropout}
-    args = script.Args(**sizes)  # sizes: env_id, num_seeds, batch_size
-    obs_dim, action_dim = TASKS[args.env_id]
+        sizes |= {"passes": passes, "dropout": args.dropout}
+    settings = script.Args(**sizes, cuda_graph=args.cuda_graph)
+    obs_dim, action_dim = TASKS[case.env_id]
     torch.manual_seed(0)
-    agent = script.Agent(args, obs_dim, action_dim).to(uwac.DEVICE)
+    agent = script.Agent(settings, obs_dim, action_dim).to(uwac.DEVICE)
     if version == "UWAC literal":
-        agent.target_critic.num_candidates = args.num_candidates
+        agent.target_critic.num_candidates = settings.num_candidates
         agent.critic.num_candidates = 1  # the actor's loss has one action a state
-        agent.uncertainty = functools.partial(literal_uncertainty, args=args)
+        agent.uncertainty = functools.partial(literal_uncertainty, args=settings)
     if version == "UWAC mc, plain passes":
-        agent.uncertainty = functools.partial(plain_uncertainty, args=args)
+        agent.uncertainty = functools.partial(plain_uncertainty, args=settings)
     shapes = (obs_dim,), (action_dim,), (), (obs_dim,), ()
     data = [2 * torch.rand(10_000, *shape, device=uwac.DEVICE) - 1 for shape in shapes]
     data[-1].zero_()  # done
@@ -138,52 +120,54 @@ def make_update(version: str, passes: int, dropout: float, **sizes):
     return functools.partial(script.update, agent, data, step)
 
 
-def start(case: dict, args: Args) -> tuple[float, int]:
-    """Makes this process ready for `time_updates`. Returns an update's GFLOP and kernels."""
-    global launch
+@functools.cache  # once in a process
+def prepared(case: Case, args: Args):
+    """The update, ready to be timed, and its matmuls' arithmetic in GFLOP."""
     torch.set_num_threads(args.threads)
     torch.set_float32_matmul_precision(args.matmul_precision)
     torch.empty(8_000_000)  # as the scripts' set_up, for glibc's sake
-    launch = make_update(**case, dropout=args.dropout, cuda_graph=args.cuda_graph)
-    launch()  # makes the optimizers' state
-    operations = count_operations(launch)
+    update = make_update(case, args)
+    update()  # makes the optimizers' state
+    with FlopCounterMode(display=False) as counter:
+        update()
     if args.cuda_graph:
-        train_step = functools.partial(launch.func, *launch.args[:2])
-        launch = functools.partial(uwac.as_cuda_graph(train_step), 1)
+        from tensordict.nn import CudaGraphModule
+
+        *agent_and_data, step = update.args
+        graph = CudaGraphModule(functools.partial(update.func, *agent_and_data))
+        update = functools.partial(graph, step)
     for _ in range(4):  # records the graph
-        launch()
-    return operations.gflop, operations.kernels
+        update()
+    return update, counter.get_total_flops() / 1e9
 
 
-def time_updates(seconds: float) -> tuple[float, float]:
-    """Milliseconds of an update, the mean of as many as take so many seconds; and the peak memory
-    so far in MB, of tensors on a GPU, else of the process, libraries included."""
-    launch()  # not timed: caches and memory are another version's
-    count = 0
-    began = time.perf_counter()
-    while count == 0 or time.perf_counter() - began < seconds:
-        launch()
-        count += 1
-        if uwac.DEVICE == "cuda" and count % 20 == 0:
-            torch.cuda.synchronize()  # or launches would pile up beyond the time
+def gflop_of(case: Case, args: Args) -> float:
+    return prepared(case, args)[1]
+
+
+def time_updates(case: Case, args: Args) -> tuple[float, float]:
+    """Milliseconds of an update, the mean of as many as take args.seconds; and the peak memory so
+    far in MB, of tensors on a GPU, else of the process, libraries included."""
+    update, _ = prepared(case, args)
+    timer = Timer("update()", globals={"update": update}, num_threads=args.threads)
+    seconds = timer.blocked_autorange(min_run_time=args.seconds).mean
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
     if uwac.DEVICE == "cuda":
-        torch.cuda.synchronize()
         memory = torch.cuda.max_memory_allocated() / 1e6
-    return 1000 * (time.perf_counter() - began) / count, memory
+    return 1000 * seconds, memory
 
 
 def d3rlpy_timer(args: Args):
     """`time_updates` of d3rlpy's BEAR, in a Python of its own (it pins another gymnasium)."""
     program = Path(__file__).with_name("d3rlpy_bear.py")
-    sizes = TASKS["door-human"]
-    command = [args.d3rlpy, program, args.threads, *sizes, int(args.cuda_graph)]
+    words = [args.threads, args.seconds, *TASKS["door-human"], int(args.cuda_graph)]
+    command = [str(word) for word in (args.d3rlpy, program, *words)]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    process = subprocess.Popen([str(word) for word in command], **pipes)
+    process = subprocess.Popen(command, **pipes)
 
-    def timer(seconds: float) -> list[float]:
+    def timer() -> list[float]:
         with contextlib.suppress(BrokenPipeError):
-            print(seconds, file=process.stdin, flush=True)
+            print("once more", file=process.stdin, flush=True)
         numbers = process.stdout.readline().split()
         if not numbers:
             raise ValueError(f"--d3rlpy {args.d3rlpy}: d3rlpy does not run there")
@@ -193,34 +177,33 @@ def d3rlpy_timer(args: Args):
 
 
 def product_rate() -> float:
-    """GFLOP/s of a large matmul, the best of ten."""
+    """GFLOP/s of a large matmul, the fastest of some."""
     size = 8192 if uwac.DEVICE == "cuda" else 2048
     matrix = torch.randn(size, size, device=uwac.DEVICE)
-    seconds = timeit.repeat(lambda: (matrix @ matrix)[0, 0].item(), number=1, repeat=10)
-    return 2 * size**3 / min(seconds) / 1e9
+    timer = Timer("a @ a", globals={"a": matrix}, num_threads=torch.get_num_threads())
+    return 2 * size**3 / min(timer.blocked_autorange(min_run_time=0.5).times) / 1e9
 
 
 def measure(group: str, args: Args, about: dict) -> list[dict]:
     """A row for each case: its sizes, `about`, and of each round ms of an update and its floor."""
-    rows, timers = [], []
     cases = cases_of(group)
+    rows, timers = [], []
     processes = [ProcessPoolExecutor(1, get_context("spawn")) for _ in cases]
-    started = [process.submit(start, case, args) for process, case in zip(processes, cases)]
+    started = [process.submit(gflop_of, case, args) for process, case in zip(processes, cases)]
     for case, process, future in zip(cases, processes, started):  # a process ends with its timer
-        gflop, kernels = future.result()
-        counts = {"gflop": gflop, "kernels": kernels}
-        rows.append({"group": group, **case, **about, **counts, "ms": [], "floor_ms": []})
-        timers.append(lambda s, process=process: process.submit(time_updates, s).result())
+        counted = {"gflop": future.result(), "ms": [], "floor_ms": []}
+        rows.append({"group": group, **case._asdict(), **about, **counted})
+        timers.append(lambda p=process, case=case: p.submit(time_updates, case, args).result())
     if args.d3rlpy and group == "door-human":
         version = f"d3rlpy's BEAR{', compile_graph' if args.cuda_graph else ''}"
-        rows.append(rows[0] | {"version": version, "kernels": None, "ms": [], "floor_ms": []})
+        rows.append(rows[0] | {"version": version, "ms": [], "floor_ms": []})
         timers.append(d3rlpy_timer(args))
     for i in range(args.rounds):
         rate = product_rate()
         for row, timer in zip(rows, timers):
             ms = None
             if i % 3 == 0 or row["version"] != "UWAC literal":
-                ms, row["peak_mb"] = timer(args.seconds)
+                ms, row["peak_mb"] = timer()
             row["ms"].append(ms)
             row["floor_ms"].append(1000 * row["gflop"] / rate)
     return rows
@@ -236,38 +219,14 @@ def ratio(row: dict, times: list[float]) -> str:
 
 def table(rows: list[dict]) -> str:
     """Markdown: a line for each row; the last columns compare with the group's first rows."""
-    head = ["version", *SIZES, "peak_mb", "kernels"]
-    head += ["ms", "over its floor", "over BEAR", "over UWAC analytic"]
-    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    lines = []
     for row in rows:
         first, second, *_ = [other["ms"] for other in rows if other["group"] == row["group"]]
-        cells = [str(row[name]) for name in head[:7]]
-        others = [1] * len(first), row["floor_ms"], first, second
-        cells += [ratio(row, times) for times in others]
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
-
-
-def plot(rows: list[dict], path: Path) -> None:
-    """The time of an update of each version on a task: a dot for each round."""
-    times = pd.DataFrame(rows).explode("ms", ignore_index=True).dropna(subset="ms")
-    times["ms"] = times["ms"].astype(float)
-    figure = new_figure(8, 3)
-    axes = figure.subplots()
-    sns.stripplot(
-        times,
-        x="ms",
-        y="version",
-        hue="matmul_precision",
-        dodge=True,
-        jitter=False,
-        alpha=0.5,
-        log_scale=True,
-        palette="colorblind",
-        ax=axes,
-    )
-    axes.set(xlabel="ms per update", ylabel="")
-    save(figure, path)
+        line = {name: row[name] for name in (*Case._fields, "peak_mb")}
+        line |= {"ms": ratio(row, [1] * len(first)), "over its floor": ratio(row, row["floor_ms"])}
+        line |= {"over BEAR": ratio(row, first), "over UWAC analytic": ratio(row, second)}
+        lines.append(line)
+    return pd.DataFrame(lines).to_markdown(index=False, disable_numparse=True)
 
 
 def main(args: Args) -> None:
@@ -276,24 +235,20 @@ def main(args: Args) -> None:
         raise ValueError("a group, a round, a thread at least, and --seconds above 0")
     torch.set_num_threads(args.threads)
     torch.set_float32_matmul_precision(args.matmul_precision)
-    about = {"hardware": hardware(f"{uwac.DEVICE}, {args.threads} threads")}
-    about |= {"threads": args.threads, "torch": str(torch.__version__)}
-    about |= {"matmul_precision": args.matmul_precision, "cuda_graph": args.cuda_graph}
-    about["dropout"] = args.dropout
-    about["date"] = str(date.today())
+    about = {"hardware": uwac.hardware(), "threads": args.threads}
+    about |= {"torch": str(torch.__version__), "date": str(date.today())}
+    for name in ("matmul_precision", "cuda_graph", "dropout"):
+        about[name] = getattr(args, name)
     path = args.folder.expanduser() / "speed.json"
     path.parent.mkdir(parents=True, exist_ok=True)
-    kept = rows_of(path, KEY)
+    rows_of(path, KEY)  # no other file is there
     try_to_write(path.parent)
     rows = []
     for group in args.groups:
         new = measure(group, args, about)
-        kept = add_rows(path, new, KEY)
+        add_rows(path, new, KEY)
         rows += new
     print(about["hardware"], table(rows), sep="\n\n")
-    for task in set(args.groups) & set(TASKS):
-        of_task = [row for row in kept if row["group"] == task]
-        plot(of_task, path.parent / f"speed-{task}.png")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """How large discounted returns are, to compare Q with: means and standard deviations (_std) over
 steps, and the standard errors of the means over episodes (_error).
 
-    python -m benchmark.measure.true_q door-human hopper-medium
-    python -m benchmark.measure.true_q --policy door-expert runs/RUN
+    python benchmark/measure/true_q.py door-human hopper-medium
+    python benchmark/measure/true_q.py --policy door-expert runs/RUN
 
 Of the data of tasks, found as the scripts find them, or of files in D4RL's format:
   in_episode  discounted sum of the rewards that the data have
@@ -15,10 +15,14 @@ Of policies that make_dataset.py can roll out, of a run one sample of its first 
 first two of episodes that they play, and
   played      with the rewards of steps beyond the time limit, 600 where gamma is 0.99
   q           of a run, the smaller Q of its first seed in the same steps
-Gamma is 0.99, or the run's. RUN/true-q-STEP.json keeps the row of a run.
+Gamma is 0.99, or the run's. RUN/true-q-STEP.json keeps the row of a run, and
+runs/true-q/NAME.json that of anything else.
 """
 
+import sys
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # to start from any folder
 
 import numpy as np
 import pandas as pd
@@ -29,14 +33,15 @@ from scipy.stats import sem
 
 import d4rl
 import uwac
-from benchmark.lib.actors import load_player
-from benchmark.lib.episodes import play
-from benchmark.lib.files import errors_in_one_line, try_to_write, write_json
-from benchmark.lib.policies import load
+from benchmark.datasets.episodes import play, rewards_and_ends
+from benchmark.datasets.players import load_player
+from benchmark.files import errors_in_one_line, try_to_write, write_json
+from benchmark.policies import load
 
 GAMMA = 0.99  # the scripts' default
 LAST = 20  # rewards of an episode that its continuation repeats
 REST = 0.0024  # how much a reward counts after the last step that is played
+FOLDER = Path("runs/true-q")
 EPISODES = 48  # played, 16 at a time
 
 
@@ -58,12 +63,13 @@ def values(rewards: np.ndarray, gamma: float, terminal: bool) -> dict[str, np.nd
 
 def of_data(dataset: str) -> list[dict[str, np.ndarray]]:
     """Of each episode; steps after the last end are left out. Raises ValueError and OSError."""
-    path = Path(dataset) if Path(dataset).is_file() else d4rl.download(dataset)
-    arrays = d4rl.read(path)
-    if "timeouts" not in arrays:
-        raise ValueError(f"{path}: has no timeouts, so where its episodes end is not known")
-    terminals = arrays["terminals"] != 0
-    ends = np.flatnonzero(terminals | (arrays["timeouts"] != 0)) + 1
+    is_file = Path(dataset).is_file()
+    path = Path(dataset) if is_file else d4rl.download(dataset)
+    if not is_file:
+        d4rl.qlearning_dataset(d4rl.make(dataset), path)  # checks them
+    arrays = rewards_and_ends(path, "" if is_file else dataset)
+    terminals = arrays["terminals"]
+    ends = np.flatnonzero(terminals | arrays["timeouts"]) + 1
     same = {  # in all steps
         "constant": arrays["rewards"].mean() / (1 - GAMMA * (1 - terminals.mean())),
         "bound": arrays["rewards"].max() / (1 - GAMMA),
@@ -119,21 +125,31 @@ def summary(episodes: list[dict[str, np.ndarray]]) -> dict[str, float]:
     return {"episodes": len(episodes)} | {name: float(value) for name, value in row.items()}
 
 
+def keep(path: Path, row: dict) -> dict:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_json(path, [row])
+    return row
+
+
 def main(datasets: tyro.conf.Positional[tuple[str, ...]] = (), policy: tuple[str, ...] = ()):
     """Raises ValueError and OSError."""
     if not datasets + policy:
         raise ValueError("name tasks or files of data, or policies")
-    rows = [{"what": word, **summary(of_data(word))} for word in datasets]
+    rows = []
+    for word in datasets:
+        row = {"what": word, **summary(of_data(word))}
+        rows.append(keep(FOLDER / f"{Path(word).stem}.json", row))
     for word in policy:
         run = Path(word)
         if not run.is_dir():
-            rows.append({"what": f"{word}, played", **summary(of_policy(word))})
+            row = {"what": f"{word}, played", **summary(of_policy(word))}
+            rows.append(keep(FOLDER / f"{run.stem}-played.json", row))
             continue
         _, agent, saved = load(run)
         try_to_write(run)
-        about = {"what": run.resolve().name, "updates": saved["history"][-1]["step"]}
-        rows.append(about | summary(of_policy(word, agent)))
-        write_json(run / f"true-q-{about['updates']}.json", rows[-1:])
+        row = {"what": run.resolve().name, "updates": saved["updates"]}
+        row |= summary(of_policy(word, agent))
+        rows.append(keep(run / f"true-q-{row['updates']}.json", row))
     print(pd.DataFrame(rows).to_markdown(index=False, floatfmt=",.1f"))
 
 

@@ -1,6 +1,6 @@
 """How near each estimate of Var[Q] comes to the truth, and at what cost.
 
-    python -m benchmark.measure.variance
+    python benchmark/measure/variance.py
 
 Trains UWAC (analytic variance, a batch of 64, otherwise the defaults) for each dropout rate, with
 spectral norm and without it, and compares estimates on the trained critics with 20,000 passes, at
@@ -9,10 +9,14 @@ spectral norm and without it, and compares estimates on the trained critics with
 as in uwac.py.
 """
 
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # to start from any folder
+
 import math
 import time
 from itertools import product
-from pathlib import Path
 from statistics import fmean, median
 from typing import Annotated
 
@@ -24,9 +28,8 @@ from torch import Tensor
 
 import d4rl
 import uwac
-from benchmark.lib.arguments import OneOrMore
-from benchmark.lib.data import load_transitions
-from benchmark.lib.files import errors_in_one_line, hardware, write_json
+from benchmark.files import OneOrMore, errors_in_one_line, write_json
+from benchmark.policies import load_transitions
 
 Rate = Annotated[float, Field(gt=0, lt=1)]
 AtLeast2 = Annotated[int, Field(ge=2)]
@@ -53,7 +56,7 @@ def train(args: Args, rate: float, spectral_norm: bool) -> tuple[uwac.Agent, lis
     torch.manual_seed(0)
     agent = uwac.Agent(settings, data[0].shape[1], data[1].shape[1]).to(uwac.DEVICE)
     for step in range(args.total_steps):
-        uwac.update(agent, data, step)
+        uwac.update(agent, data, torch.tensor(step))
     return agent, data
 
 
@@ -110,8 +113,7 @@ def main(args: Args) -> None:
     if path.exists():
         raise ValueError(f"{path} exists: choose another --folder")
     path.parent.mkdir(parents=True, exist_ok=True)
-    about = {"hardware": hardware(f"{uwac.DEVICE}, {torch.get_num_threads()} threads")}
-    about["torch"] = str(torch.__version__)
+    about = {"hardware": uwac.hardware(), "torch": str(torch.__version__)}
     rows = []
     print("| p | spectral norm | actions | estimate | T | RMSE | log-correlation | ms |")
     print("|---|---|---|---|---|---|---|---|")

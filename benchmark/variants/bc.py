@@ -1,6 +1,6 @@
 """Behaviour cloning (BC) by the actor's own network, seeds side by side.
 
-    python -m benchmark.variants.bc --env-id door-human
+    python benchmark/variants/bc.py --env-id door-human
 
 The tanh of the actor's mean learns the data's actions by mean squared error, and plays.
 runs/bc/TASK.json has every score, and the data's own: the mean over its episodes.
@@ -8,6 +8,8 @@ runs/bc/TASK.json has every score, and the data's own: the mean over its episode
 
 import sys
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # to start from any folder
 
 import torch
 import tyro
@@ -18,9 +20,9 @@ from tqdm import trange
 
 import d4rl
 import uwac
-from benchmark.lib.data import load_transitions, returns_of_data
-from benchmark.lib.files import errors_in_one_line, write_json
-from benchmark.lib.policies import made, player
+from benchmark.datasets.episodes import returns_of, rewards_and_ends
+from benchmark.files import errors_in_one_line, write_json
+from benchmark.policies import load_transitions, made, player
 
 
 @dataclass
@@ -47,10 +49,12 @@ def main(args: Args) -> None:
     torch.manual_seed(0)
     settings = uwac.Args(args.env_id, num_seeds=args.num_seeds)
     agent = uwac.Agent(settings, obs.shape[1], action.shape[1]).to(uwac.DEVICE)
+    returns = returns_of(rewards_and_ends(path, args.env_id))
     result = {
-        "command": f"python -m benchmark.variants.bc {' '.join(sys.argv[1:])}",
+        "task": args.env_id,
+        "command": f"python benchmark/variants/bc.py {' '.join(sys.argv[1:])}",
         "data": d4rl.describe(path),
-        "data_score": d4rl.normalized_score(args.env_id, returns_of_data(args.env_id, path).mean()),
+        "data_score": d4rl.normalized_score(args.env_id, returns.mean()),
         "parameters": {"actor": size(agent.actor), "VAE's decoder": size(agent.vae.decoder)},
         "history": [],
     }

@@ -1,6 +1,6 @@
 """UWAC with an ensemble or with REM in place of dropout (paper, section 5.6).
 
-    python -m benchmark.variants.ensembles --members rem --env-id door-demo
+    python benchmark/variants/ensembles.py --members rem --env-id door-demo
 
 Each of the two critics has K members. Ensemble ("average-DQN"): Q is the members' mean, and each
 member learns the target by itself. REM (Agarwal et al., 2020): Q is a random mixture of the
@@ -10,6 +10,12 @@ paper gives neither.) The arguments are uwac.py's. Of these --variance and --pas
 and --dropout must only stay above 0: members differ without dropout.
 """
 
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # to start from any folder
+
+from dataclasses import replace
 from typing import Annotated, Literal
 
 import torch
@@ -18,7 +24,6 @@ from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 import uwac
-from benchmark.lib.arguments import put_critic
 
 
 @dataclass
@@ -32,7 +37,7 @@ class Critic(uwac.Critic):
 
     def __init__(self, args: Args, obs_dim: int, action_dim: int):
         K, S = args.ensemble_size, args.num_seeds
-        super().__init__(K * S, obs_dim, action_dim, args.spectral_norm)
+        super().__init__(replace(args, num_seeds=K * S), obs_dim, action_dim)
         self.each_learns = args.members == "ensemble"
         self.register_buffer("mixture", torch.full((K, S), 1 / K))
 
@@ -54,10 +59,7 @@ class Critic(uwac.Critic):
 class Agent(uwac.Agent):
     algorithm = "ensembles"
     args_type = Args
-
-    def __init__(self, args: Args, *dims: int):
-        super().__init__(args, *dims)
-        put_critic(self, Critic(self.args, *dims))
+    critic_type = Critic
 
     @torch.no_grad()
     def uncertainty(self, critic: Critic, obs: Tensor, action: Tensor) -> Tensor:
@@ -65,7 +67,7 @@ class Agent(uwac.Agent):
         return critic.q_of_members(obs, action).var(1).sum(0)
 
 
-def update(agent: Agent, data: list[Tensor], step: int | Tensor) -> dict[str, Tensor]:
+def update(agent: Agent, data: list[Tensor], step: Tensor) -> dict[str, Tensor]:
     """Algorithm 1 under the members' mean, or under one mixture drawn for each seed (REM)."""
     args = agent.args
     if args.members == "rem":

@@ -1,6 +1,6 @@
 """UWAC as its authors' code has it (ml-uwac), where that differs from the paper.
 
-    python -m benchmark.variants.uwac_code --env-id door-demo
+    python benchmark/variants/uwac_code.py --env-id door-demo
 
 Its Q1 and Q2 are means of T stochastic passes, which draw masks of their own for each action. Such
 a mean is nearly normal around the deterministic Q, with variance Var[Q] / T. So here a normal
@@ -10,22 +10,26 @@ The other differences are defaults: exp weights, 4 actions for the MMD, and spec
 Gaussian kernel on every task. docs/fidelity.md lists what remains.
 """
 
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # to start from any folder
+
 from typing import Literal
 
 import torch
-from pydantic import PositiveFloat, PositiveInt
+from pydantic import PositiveInt
 from pydantic.dataclasses import dataclass
 from torch import Tensor
 
 import uwac
-from benchmark.lib.arguments import put_critic
+from benchmark.variants import weights
 
 
 @dataclass
-class Args(uwac.Args):
-    beta: PositiveFloat = 0.5  # factor of Var[Q] in the weight exp(-beta * Var[Q])
-    weighting: Literal["variance", "std", "exp", "none"] = "exp"  # see uwac.uncertainty_weight
-    weight_clip: PositiveFloat = 1.0  # upper limit of the weight
+class Args(weights.Args):
+    # as of weights.py, or the paper's: variance
+    weighting: Literal["variance", *weights.OF_VARIANCE, *weights.WITHOUT_VARIANCE] = "exp"
     spectral_norm: Literal["auto", True, False] = True  # of the critics
     num_mmd_samples: PositiveInt = 4  # actions per state in the MMD, M
     mmd_kernel: Literal["auto", "gaussian", "laplacian"] = "gaussian"  # of the MMD
@@ -35,7 +39,7 @@ class Critic(uwac.Critic):
     """Twin Q functions with the noise of a mean of T stochastic passes."""
 
     def __init__(self, args: Args, obs_dim: int, action_dim: int):
-        super().__init__(args.num_seeds, obs_dim, action_dim, args.spectral_norm)
+        super().__init__(args, obs_dim, action_dim)
         self.dropout = args.dropout
         self.passes = args.passes
 
@@ -48,17 +52,13 @@ class Critic(uwac.Critic):
         return q + (variance / self.passes).sqrt() * torch.randn_like(q)
 
 
-class Agent(uwac.Agent):
+class Agent(weights.Agent):
     algorithm = "uwac_code"
     args_type = Args
-
-    def __init__(self, args: Args, *dims: int):
-        super().__init__(args, *dims)
-        put_critic(self, Critic(self.args, *dims))
+    critic_type = Critic
 
 
 update = uwac.update
-
 
 if __name__ == "__main__":
     uwac.command_line(Agent, update, __doc__)

@@ -1,4 +1,4 @@
-"""Files that are whole and nobody else's, their hardware, and errors in one line."""
+"""What all programs need: files that are whole, errors in one line, arguments of several words."""
 
 import hashlib
 import json
@@ -8,16 +8,16 @@ import subprocess
 import sys
 import tempfile
 from argparse import ArgumentTypeError
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Annotated, TypeVar
 
 from filelock import FileLock
+from pydantic import Field
 from pydantic_core import to_json
 
-MODEL = {  # the commands that name a device
-    "cpu": "lscpu 2>/dev/null | sed -n 's/^ *Model name: *//p'",
-    "cuda": "nvidia-smi --query-gpu=name --format=csv,noheader | head -n 1",
-}
+T = TypeVar("T")
+OneOrMore = Annotated[tuple[T, ...], Field(min_length=1)]  # of an argument
 
 
 @contextmanager
@@ -77,9 +77,14 @@ def add_rows(path: Path, rows: list[dict], key: tuple[str, ...]) -> list[dict]:
     `key`. What another process adds at the same time stays. Returns all. Raises as `rows_of`, and
     OSError."""
     new = [[row[name] for name in key] for row in rows]
-    with FileLock(f"{path}.lock"):
+    lock = FileLock(f"{path}.lock")
+    with suppress(OSError):  # on a disk without locks rows are worth more than their order
+        lock.acquire()
+    try:
         kept = [row for row in rows_of(path, key) if [row[name] for name in key] not in new]
         write_json(path, kept + rows)
+    finally:
+        lock.release()
     return kept + rows
 
 
@@ -110,12 +115,6 @@ def new_files(folder: Path, program: str):
         write_json(listing, {file.name: checksum(file) for file in new})
         for file in new:
             file.replace(folder / file.name)
-
-
-def hardware(line: str) -> str:
-    """With a model's name, of a script's result: "cpu, 1 threads" -> "AMD EPYC, 1 threads"."""
-    device, threads = line.split(", ")
-    return f"{subprocess.getoutput(MODEL[device]) or device}, {threads}"
 
 
 def commit(checkout: Path) -> str:

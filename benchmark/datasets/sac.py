@@ -18,16 +18,16 @@ from tqdm import tqdm
 
 import d4rl
 import uwac
-from benchmark.lib.actors import dimensions, sample
-from benchmark.lib.episodes import play
-from benchmark.lib.files import write
+from benchmark.datasets.episodes import play
+from benchmark.datasets.players import dimensions, sample
+from benchmark.files import write
 
 
 class SAC(nn.Module):
     def __init__(self, obs_dim: int, action_dim: int):
         super().__init__()
         self.actor = uwac.Actor(1, obs_dim, action_dim)
-        self.critic = uwac.Critic(1, obs_dim, action_dim)
+        self.critic = uwac.Critic(uwac.Args(spectral_norm=False), obs_dim, action_dim)
         self.target_critic = copy.deepcopy(self.critic).requires_grad_(False)
         self.log_alpha = nn.Parameter(torch.zeros(()))
         self.adam = torch.optim.Adam(self.parameters(), 3e-4, fused=True)

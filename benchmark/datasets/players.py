@@ -14,9 +14,9 @@ import torch
 
 import d4rl
 import uwac
-from benchmark.lib.policies import load
+from benchmark.policies import load
 
-POLICIES = Path(__file__).resolve().parents[1] / "policies"
+POLICIES = Path(__file__).resolve().with_name("policies")
 
 
 class Player(NamedTuple):
@@ -88,9 +88,9 @@ def of_run(run: Path) -> Player:
     env_id = saved["args"]["env_id"]
     env_id = d4rl.TASK_OF.get(d4rl.full_id(env_id), env_id)
     # Folders mean nothing elsewhere.
-    how = saved["args"] | {"run_dir": None, "resume": None, "dataset_path": None}
+    how = saved["args"] | {"run_dir": None, "dataset_path": None}
     how["data"] = saved["data"] | {"path": None}
-    about = f"the actor of {agent.algorithm}.py after {saved['history'][-1]['step']} updates"
+    about = f"the actor of {agent.algorithm}.py after {saved['updates']} updates"
     return Player(lambda obs: agent.act(obs, 1)[0], env_id, f"{about} with {json.dumps(how)}")
 
 

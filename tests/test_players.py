@@ -1,4 +1,4 @@
-"""benchmark/lib/actors.py: policies that ship."""
+"""benchmark/datasets/players.py: policies that ship."""
 
 import numpy as np
 import pytest
@@ -6,8 +6,8 @@ import torch
 
 import d4rl
 import uwac
-from benchmark.lib.actors import POLICIES, load_player
-from benchmark.lib.episodes import play
+from benchmark.datasets.episodes import play
+from benchmark.datasets.players import POLICIES, load_player
 
 HANDS = ("pen", "hammer", "door", "relocate")
 

@@ -1,18 +1,21 @@
-"""Runs' agents, the policies that evaluate.py plays of them, and what it found before."""
+"""A run's agent and data, the policies that evaluate.py plays of it, and what it found before."""
 
 import functools
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import torch
+from pydantic_core import to_jsonable_python
+from torch import Tensor
 
 import d4rl
 import uwac
-from benchmark.lib.files import read_json, rows_of
-from benchmark.lib.methods import SCRIPTS, script_of
+from benchmark.files import read_json, rows_of, write_json
+from benchmark.methods import SCRIPTS, script_of
 
 POLICIES = {  # and their names in print, with N
     "best": "best of {}",
@@ -34,7 +37,39 @@ def load(run: Path) -> tuple[ModuleType, uwac.Agent, dict]:
         raise ValueError(f"{run}: not a run's folder, of {scripts} ({error})") from error
     if not saved["history"]:
         raise ValueError(f"{run}: was not evaluated yet")
+    saved.setdefault("updates", saved["history"][-1]["step"])  # earlier versions kept none
     return script, agent, saved
+
+
+def load_transitions(env_id: str, dataset: str | Path) -> list[Tensor]:
+    """obs (n, D), action (n, A) in [-1, 1], reward (n,), next_obs (n, D), done (n,) of a file, on
+    the scripts' device. Raises ValueError and OSError."""
+    with closing(d4rl.make(env_id)) as env:
+        transitions = d4rl.qlearning_dataset(env, dataset)
+    return [torch.as_tensor(array, device=uwac.DEVICE) for array in transitions.values()]
+
+
+def fork(source: Path, run: Path, agent_type: type[uwac.Agent], args: uwac.Args) -> None:
+    """A copy of a run in the folder of another, which goes on from it with a script and arguments
+    of its own; forked_from.json there says of what. Raises ValueError where it cannot."""
+    _, old, saved = load(source)
+    new = agent_type(args, *saved["dims"])
+    try:
+        new.load_state_dict(saved["agent"])
+    except RuntimeError as error:
+        problem = f"has other networks than {agent_type.algorithm} with these arguments"
+        raise ValueError(f"{source}: {problem}") from error
+    for name in ("env_id", "seed", "num_seeds"):
+        if getattr(old.args, name) != getattr(args, name):
+            raise ValueError(f"{source}: {name} was {getattr(old.args, name)} and cannot change")
+    for name, optimizer in new.optimizers.items():  # Adam's moments go on, at the new rates
+        saved["optimizers"][name]["param_groups"] = optimizer.state_dict()["param_groups"]
+    about = {name: saved[name] for name in ("algorithm", "args", "updates")}
+    saved["args"] = to_jsonable_python(replace(args, run_dir=None, resume=False))
+    saved["algorithm"] = agent_type.algorithm
+    run.mkdir(parents=True, exist_ok=True)
+    write_json(run / "forked_from.json", {"run": str(source)} | about)
+    torch.save(saved, run / "checkpoint.pt")
 
 
 @torch.no_grad()

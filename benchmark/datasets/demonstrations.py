@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 import d4rl
 import uwac
-from benchmark.lib.episodes import COLUMNS, join, to_arrays
+from benchmark.datasets.episodes import COLUMNS, join, to_arrays
 
 
 class ArraysAlone(pickle.Unpickler):

@@ -3,6 +3,8 @@
 Shapes: n steps, N environments, D observation size, A action size.
 """
 
+from pathlib import Path
+
 import numpy as np
 from tqdm import tqdm
 
@@ -31,6 +33,8 @@ def play(act, envs: list[d4rl.UnitActions], seeds: range) -> list[dict]:
 def to_arrays(columns) -> dict:
     """Five columns as arrays of D4RL's types; the last step is a timeout if it is not terminal."""
     arrays = {name: np.asarray(column, np.float32) for name, column in zip(COLUMNS, columns)}
+    for name in ("observations", "actions"):
+        arrays[name] = arrays[name].reshape(len(arrays[name]), -1)
     for name in ("rewards", "terminals", "timeouts"):
         arrays[name] = arrays[name].reshape(-1)
     for name in ("terminals", "timeouts"):
@@ -58,8 +62,27 @@ def roll_out(act, env_id: str, steps: int, seed: int) -> dict:
     return to_arrays(array[:steps] for array in join(episodes).values())
 
 
+def rewards_and_ends(dataset: str | Path, env_id: str = "") -> dict:
+    """A file's rewards, terminals and timeouts in the shapes and with the ends that training sees:
+    (n,) each. Without timeouts, time ends an episode at the task's step limit. Raises ValueError
+    for data that training refuses, or without timeouts where no task is given."""
+    arrays = d4rl.read(dataset)
+    missing = {"rewards", "terminals"} - set(arrays)
+    if missing:
+        raise ValueError(f"{dataset}: {', '.join(sorted(missing))} missing")
+    found = {name: np.ravel(arrays[name]) for name in COLUMNS[2:] if name in arrays}
+    for name in {"terminals", "timeouts"} & set(found):
+        found[name] = found[name] != 0
+    if "timeouts" in found:
+        return found
+    if not env_id:
+        raise ValueError(f"{dataset}: has no timeouts, so where its episodes end is not known")
+    limit = d4rl.step_limit_of(d4rl.make(env_id))
+    original = d4rl.describe(dataset)["d4rl"]
+    return found | {"timeouts": d4rl.timeouts_by_limit(found["terminals"], limit, original)}
+
+
 def returns_of(arrays: dict) -> np.ndarray:
     """Of each whole episode: of one that was cut off where its last step is a timeout."""
-    ended = [np.ravel(arrays[name]) != 0 for name in ("terminals", "timeouts")]
-    ends = np.flatnonzero(np.logical_or(*ended))
+    ends = np.flatnonzero(arrays["terminals"] | arrays["timeouts"])
     return np.diff(np.cumsum(arrays["rewards"], dtype=np.float64)[ends], prepend=0)
