@@ -21,7 +21,8 @@ templates/PAGE.j2 makes PAGE: Markdown with Jinja2's {{ }}, and all of its prose
     lunarlander(...), times(...), commands("forks")     of returns.csv, paper/, bc.csv and so on,
                 and the lines that make a study again; `t` has all tables
     {% do check(x < 1) %}       fails where the tables no longer say what the words do
-    paper("0.845"), setting("0.01")     numbers of the paper, and such as somebody chose
+    paper("0.845"), setting("0.01"), worked("1.5 β = 2.4")      numbers of the paper, such as
+                somebody chose, and arithmetic that the text itself does
 
 Results are never typed: a decimal or a power of ten outside of {{ }}, {% %}, code and links is an
 error, unless it is a section ("§5.3") or a version ("2.8.1"). Words that rest on numbers stand
@@ -249,7 +250,8 @@ def environment(t: SimpleNamespace) -> jinja2.Environment:
     env = jinja2.Environment(loader=jinja2.FileSystemLoader(TEMPLATES), **settings)
     words = Words(t)
     names = {name: getattr(words, name) for name in dir(words) if not name.startswith("_")}
-    env.globals |= names | {"paper": str, "setting": str, "np": np, "pd": pd, "len": len}
+    env.globals |= names | {"np": np, "pd": pd, "len": len}
+    env.globals |= dict.fromkeys(["paper", "setting", "worked"], str)
     env.globals |= {"others": store.others_scores, "beside_the_paper": store.beside_the_paper}
     forms = {"q": stats.of_q, "short": stats.short, "fraction": stats.fraction}
     forms |= {"small": stats.small, "excess": stats.excess}
@@ -319,6 +321,7 @@ class Args:
     do: tyro.conf.Positional[Literal["write", "add"]] = "write"
     paths: tyro.conf.Positional[tuple[Path, ...]] = ()  # to add: folders of runs, JSON files
     hardware: str | None = None  # to add: what trained them, as in "Intel Xeon with AMX, 1 threads"
+    study: str | None = None  # to add: a name of studies.toml, where runs like these are there
     check: bool = False  # writes nothing, and says what is wrong
 
 
@@ -327,7 +330,7 @@ def main(args: Args) -> list[str]:
     if (args.do == "add") != bool(args.paths):
         raise ValueError("name what to add: results.py add runs/RUN")
     if args.do == "add":
-        print("\n".join(store.add(args.paths, args.hardware)))
+        print("\n".join(store.add(args.paths, args.hardware, study=args.study)))
     found = [line for file in sorted(TEMPLATES.rglob("*.j2")) for line in typed(file)]
     t = store.load()
     texts, drawn = pages(t), figures.ours(t)

@@ -130,7 +130,7 @@ def precision_of(asked: str, hardware: str) -> str:
 
 
 def run_name(row: dict, args: dict) -> str:
-    """Task, method, arguments that are not the method's, precision and seeds."""
+    """Task, method, arguments that are not the method's, its study, precision and seeds."""
     method = METHODS[row["method"]].command if row["method"] in METHODS else "uwac.py"
     usual = usual_args(method, row["task"])
     names = changed(args | {"warmup_steps": usual["warmup_steps"]}, usual)
@@ -139,6 +139,7 @@ def run_name(row: dict, args: dict) -> str:
     words = [f"{SHORT.get(name, name).replace('_', '-')}-{args[name]}" for name in others]
     first, last = row["seed"], row["seed"] + row["num_seeds"] - 1
     seeds = f"{first}-{last}" if last > first else f"{first}"
+    words += [row["study"]] if row.get("study") else []
     return "_".join([row["task"], row["method"], *words, row["precision"], seeds])
 
 
@@ -325,9 +326,15 @@ def put(tables: dict[str, pd.DataFrame], rows: dict[str, list[dict]], about: str
     return f"{about}: {added or 'no change'}"
 
 
-def add(paths: list[Path], hardware: str | None = None, folder: Path = FOLDER) -> list[str]:
+def add(
+    paths: list[Path],
+    hardware: str | None = None,
+    folder: Path = FOLDER,
+    study: str | None = None,
+) -> list[str]:
     """Takes what programs left into the tables, all of it or none; a line for each. `hardware` says
-    where a result does not what trained it. Raises ValueError, and OSError."""
+    where a result does not what trained it. `study` becomes a part of the runs' names, to keep them
+    apart from others of the same arguments. Raises ValueError, and OSError."""
     read = lambda name: pd.read_csv(folder / f"{name}.csv", dtype=str, keep_default_na=False)
     tables = {name: read(name) for name in KEYS}
     lines = []
@@ -336,6 +343,8 @@ def add(paths: list[Path], hardware: str | None = None, folder: Path = FOLDER) -
             try:
                 found = read_json(file)
                 of_a_run = isinstance(found, dict) and "args" in found and "clips" not in found
+                if of_a_run and study:
+                    found["study"] = study
                 rows = rows_of(found, run, hardware) if of_a_run else other_rows(found, file)
                 lines.append(put(tables, rows, file.name))
             except (ValueError, KeyError, TypeError) as error:

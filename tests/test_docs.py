@@ -1,5 +1,6 @@
 """Programs in the pages run, quotations are the code, links lead somewhere."""
 
+import importlib
 import json
 import re
 import runpy
@@ -91,3 +92,26 @@ def test_no_table_is_cut_in_two(page):
         lines = table.splitlines()
         assert len(lines) > 2 and not set(lines[1]) - set("|-: "), lines[0]
         assert len({len(re.findall(r"(?<!\\)\|", line)) for line in lines}) == 1, lines[0]
+
+
+@pytest.mark.parametrize("script", ["uwac", "bear"])
+def test_lines_of_a_new_term_of_a_loss_are_the_scripts_and_train(script, tmp_path, monkeypatch):
+    (changes,) = re.findall(r"```diff\n(.*?)```", USAGE, re.DOTALL)
+    code = (ROOT / f"{script}.py").read_text()
+    for hunk in re.split(r"^@@.*\n", changes, flags=re.MULTILINE)[1:]:
+        lines = hunk.replace('"uwac"', f'"{script}"').splitlines()
+        old = "\n".join(line[1:] for line in lines if line[0] != "+")
+        new = "\n".join(line[1:] for line in lines if line[0] != "-")
+        assert code.count(old) == 1, old
+        code = code.replace(old, new)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "mine", raising=False)
+    Path("mine.py").write_text(code)
+    mine = importlib.import_module("mine")
+    short = {"total_steps": 1, "eval_episodes": 1, "eval_candidates": 2}
+    result = mine.main(mine.Args("door-demo", imitation=2.0, **short))
+    (row,) = result["history"]
+    without = row["alpha"][0] * (row["mmd"][0] - 0.07)  # in the warm-up
+    assert result["algorithm"] == "mine" and row["imitation"][0] > 0.1
+    assert row["actor_loss"][0] == pytest.approx(without + 2 * row["imitation"][0], rel=1e-5)
