@@ -260,6 +260,7 @@ NO_DOUBTS = [
     HEALTHY
     | {"words": ["a"] * 20, "ragged": [[0], [0, 1]], "none": None, "images": np.ones((20, 9))},
     HEALTHY | {"rewards": ROWS % 5 == 3},  # mostly 0
+    HEALTHY | {"actions": np.zeros((20, 2))},
     steps(9, terminals=[8], timeouts=[3, 8]),  # in one step
 ]
 
@@ -651,6 +652,7 @@ def test_what_ships_and_is_missing(server, tmp_path):
         ("dor-human", "did you mean door-human-v[01]\\? tasks: hopper, "),
         ("hopper-mediun-v0", "did you mean hopper-medium-v0\\? tasks: hopper, "),
         ("hammer", "tasks: hopper, .* relocate$"),
+        ("ant-expert-v0", "tasks: hopper, .* relocate$"),  # not pen-expert
         ("Pendulum-v1", "tasks: hopper, .* relocate$"),
     ],
 )
