@@ -260,6 +260,7 @@ NO_DOUBTS = [
     HEALTHY
     | {"words": ["a"] * 20, "ragged": [[0], [0, 1]], "none": None, "images": np.ones((20, 9))},
     HEALTHY | {"rewards": ROWS % 5 == 3},  # mostly 0
+    HEALTHY | {"actions": np.zeros((20, 2))},
     steps(9, terminals=[8], timeouts=[3, 8]),  # in one step
 ]
 
@@ -651,6 +652,7 @@ def test_what_ships_and_is_missing(server, tmp_path):
         ("dor-human", "did you mean door-human-v[01]\\? tasks: hopper, "),
         ("hopper-mediun-v0", "did you mean hopper-medium-v0\\? tasks: hopper, "),
         ("hammer", "tasks: hopper, .* relocate$"),
+        ("ant-expert-v0", "tasks: hopper, .* relocate$"),  # not pen-expert
         ("Pendulum-v1", "tasks: hopper, .* relocate$"),
     ],
 )
@@ -667,6 +669,9 @@ def test_without_a_checksum_only_d4rls_server_is_asked(server, tmp_path, monkeyp
     with pytest.raises(OSError, match="not HDF5"):
         d4rl.download("relocate-human")
     assert len(server.asked) == 1 and list(tmp_path.iterdir()) == []
+    monkeypatch.setattr(h5py, "is_hdf5", lambda path: path.unlink())  # as another process may
+    with pytest.raises(OSError, match="not HDF5"):
+        d4rl.download("relocate-human")
 
 
 def test_where_a_file_is_looked_for(server, tmp_path, monkeypatch, capsys):
