@@ -35,7 +35,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 import tyro
-from filelock import FileLock, Timeout
+from filelock import FileLock
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from pydantic.dataclasses import dataclass
 from pydantic_core import to_jsonable_python
@@ -44,7 +44,11 @@ from torch.nn.utils.parametrize import register_parametrization
 from torch.utils.tensorboard import SummaryWriter
 from tqdm import tqdm, trange
 
-import d4rl  # the folder beside this file
+try:
+    import d4rl
+    from d4rl import UnitActions  # which no other package of that name has
+except ImportError as error:
+    sys.exit(f"error: this project's folder d4rl/ must stand beside {__file__} ({error})")
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 RANDOM = torch.cuda if DEVICE == "cuda" else torch.random  # its state goes into checkpoints
@@ -99,7 +103,7 @@ class Args:
 
     def __post_init__(self):
         """Decides "auto"."""
-        task = d4rl.kind_of(self.env_id)
+        task = d4rl.task_of(self.env_id)
         if self.mmd_kernel == "auto":
             self.mmd_kernel = "laplacian" if task in ("hopper", "walker2d") else "gaussian"
         if self.spectral_norm == "auto":
@@ -470,9 +474,9 @@ def update(agent: Agent, data: list[Tensor], step: Tensor) -> dict[str, Tensor]:
     }
 
 
-def evaluate(agent: Agent, envs: list, seeds: list[int], num: int) -> np.ndarray:
-    """Play an episode in each of `d4rl.make`'s environments, which are in the order of the agents,
-    by the best of `num` samples. -> returns (S, episodes). Raises as d4rl.play."""
+def evaluate(agent: Agent, envs: list[UnitActions], seeds: list[int], num: int) -> np.ndarray:
+    """Play an episode in each environment, in the order of the agents, by the best of `num`
+    samples. -> returns (S, episodes). Raises as d4rl.play."""
     S = agent.args.num_seeds
     seed = np.random.SeedSequence(seeds).generate_state(1).item() % 2**30  # of what gym takes
 
@@ -590,6 +594,7 @@ def set_up(args: Args, dataset: Mapping | None, agent_type: type[Agent], update:
         source = (args.dataset_path or d4rl.download(args.env_id)).expanduser().absolute()
         args = replace(args, dataset_path=source)  # for --resume, from any folder
     transitions = d4rl.qlearning_dataset(envs[0], source)
+    transitions["actions"] = envs[0].unit(transitions["actions"])  # from -1 to 1
     names = ("observations", "actions", "rewards", "next_observations", "terminals")
     data = [torch.as_tensor(transitions[name], device=DEVICE) for name in names]
     result = {
@@ -635,8 +640,8 @@ def train(
 ) -> dict:
     """All updates up to --total-steps, with an evaluation and a checkpoint every --eval-every. A
     signal handler may append to `stopped_by` meanwhile: then the update is the last one, and saved.
-    Closes the environments. Raises FloatingPointError where the numbers diverge, Timeout where
-    another process trains the run."""
+    Closes the environments. Raises FloatingPointError where the numbers diverge, and OSError, of
+    which Timeout says that another process trains the run."""
     args, run, history = agent.args, agent.args.run_dir, result["history"]
     first = result["updates"] + 1
     began = perf_counter() - result["seconds"]
@@ -671,7 +676,8 @@ def train(
             if evaluating or stopped_by:
                 result["updates"], result["seconds"] = step, perf_counter() - began
                 if evaluating:
-                    history.append({"step": step, "seconds": result["seconds"], **metrics})
+                    about = {"step": step, "seconds": result["seconds"]}
+                    history.append(about | {"episodes": args.eval_episodes} | metrics)
                 writer.flush()  # before save: a resumed run logs only what follows its checkpoint
                 save(run, agent, result)
             if stopped_by:
@@ -714,7 +720,7 @@ def command_line(
     signal.signal(signal.SIGTERM, stop)
     try:
         train(agent, envs, result, train_step, stopped_by)
-    except (FloatingPointError, Timeout) as error:
+    except (FloatingPointError, OSError) as error:  # of a full disk, or a lock
         sys.exit(f"error: {error}")
     if stopped_by and result["updates"] < args.total_steps:
         command = [*sys.orig_argv]

@@ -88,7 +88,7 @@ def read(file: Path, folder: Path) -> dict:
     if args.get("dropout") == 0 and "members" not in args:  # there is no Var[Q]
         history["ood_auroc"] = np.nan
     env_id = d4rl.full_id(args["env_id"])
-    of_d4rl = env_id in d4rl.TASK_OF
+    of_d4rl = d4rl.task_of(env_id) is not None
     sha256, size = row["data_sha256"], f"{row['transitions']:,} transitions"
     conditions = conditions_of(row, history)
     within = " (all in the warm-up)" if row["updates"] <= row["warmup_steps"] else ""

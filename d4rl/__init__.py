@@ -86,9 +86,6 @@ def task_of(env_id: str) -> str | None:
     return next((TASK_OF[name + v] for v in ("", "-v0", "-v1") if name + v in TASK_OF), None)
 
 
-kind_of = task_of  # the scripts' name for it
-
-
 def not_here(**settings: Any) -> NoReturn:
     raise ValueError(f"{settings['env_id']}: of D4RL's tasks, this port has {', '.join(TASKS)}")
 

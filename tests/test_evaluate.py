@@ -176,11 +176,11 @@ def test_a_later_call_adds_to_what_is_there(points, monkeypatch, refused):
     assert found == [("sample", 2, 6), ("vae", 2, 6), ("mean", 2, 6), ("mean", 1, 6)]
     assert records().items() >= first.items()
 
-    returns = iter([np.ones((2, 2)), np.full((2, 2), np.nan)])
-    monkeypatch.setattr(uwac, "evaluate", lambda *args: next(returns, np.zeros((2, 2))))
+    in_the_second = len(Point.played) + 2 * 2 * 5 + 3
+    monkeypatch.setattr(Point, "at_step", {in_the_second: lambda: np.nan})
     closed.clear()
     words = "run --episodes 2 --policies best sample --candidates 2"
-    assert "error: run: a return in Point-v0 is not finite" in refused(words, evaluate)
+    assert "a reward is not finite: nan" in refused(words, evaluate)
     assert len(closed) == 4
     *others, last = json.loads(Path("run/evaluation.json").read_text())
     assert (others, last["policy"]) == (json.loads(before), "best")

@@ -67,11 +67,11 @@ def test_numbers_of_numpy_and_paths_are_taken(script):
 
 @pytest.mark.parametrize("task, kernel, spectral_norm", [
     ("hammer-cloned-v1", "gaussian", True),  # on Adroit (paper)
-    ("gymnasium_robotics:AdroitHandPen-v1", "gaussian", True),
+    ("gymnasium_robotics:AdroitHandPen-v1", "gaussian", False),  # not D4RL's
     ("Pendulum-v1", "gaussian", False),
     ("halfcheetah-expert", "gaussian", False),
     ("hopper-medium", "laplacian", False),  # BEAR's author
-    ("module:ns/Walker2d-v4", "laplacian", False),
+    ("module:ns/Walker2d-v4", "gaussian", False),
 ])  # fmt: skip
 def test_auto_is_by_the_task(task, kernel, spectral_norm):
     auto = {"mmd_kernel": kernel, "spectral_norm": spectral_norm}
@@ -113,7 +113,7 @@ def test_what_a_run_leaves(script, capsys):
 
     first, last = result["history"]
     assert (first["step"], last["step"]) == (3, 6) and 0 < first["seconds"] < last["seconds"]
-    names = set(first) - {"step", "seconds"}
+    names = set(first) - {"step", "seconds", "episodes"}
     assert {"score", "score_sample", "critic_loss", "mmd"} <= names
     curves = scalars(RUN)
     for name in names:
@@ -246,7 +246,7 @@ def test_what_is_trained_on_and_scored(monkeypatch):
     monkeypatch.setattr(uwac, "evaluate", lambda *_: np.array([[10.0, 20.0]]))
     update = Mock(wraps=uwac.update, __module__="uwac")
     args = short(uwac, total_steps=1, eval_episodes=2, dataset_path=None)
-    with pytest.warns(UserWarning, match="dataset: 1 actions are out of bounds and were clipped"):
+    with pytest.warns(UserWarning, match="1 actions are out of bounds and were clipped"):
         result = uwac.main(args, dataset=arrays, update=update)
     with pytest.raises(ValueError, match="data was"):
         uwac.main(resumed(uwac), dataset=arrays | {"rewards": np.ones(4)})
@@ -373,3 +373,30 @@ def test_a_copy_of_script_and_d4rl_runs_alone(tmp_path):
     subprocess.run([sys.executable, copy / "uwac.py", *line.split()], cwd=tmp_path, check=True)
     result = json.loads((tmp_path / "copied" / "result.json").read_text())
     assert result["data"]["path"] == str(copy / "d4rl" / "door-demo.hdf5")
+
+
+@pytest.mark.parametrize("other, reason", [
+    ({"d4rl/__init__.py": "import gym_of_old"}, "No module named 'gym_of_old'"),
+    ({"d4rl/data.txt": ""}, "cannot import name 'UnitActions' from 'd4rl' "),
+    ({}, "No module named 'd4rl'"),
+], ids=["original", "folder", "none"])  # fmt: skip
+def test_another_d4rl_is_one_line(other, reason, tmp_path):
+    script = shutil.copy(ROOT / "uwac.py", tmp_path)
+    for name, text in other.items():
+        Path(name).parent.mkdir()
+        Path(name).write_text(text)
+    alone = [] if other else ["-I"]  # what pip installed here is not to be found
+    line = [sys.executable, *alone, script]
+    ended = subprocess.run(line, capture_output=True, text=True, env={}, check=False)
+    said = f"error: this project's folder d4rl/ must stand beside {script} ({reason}"
+    assert ended.stderr.startswith(said) and len(ended.stderr.splitlines()) == 1
+
+
+def test_a_file_system_without_locks_is_one_line(monkeypatch, capsys):
+    def no_lock(*_):
+        raise OSError(37, "No locks available")
+
+    monkeypatch.setattr(uwac.FileLock, "acquire", no_lock)
+    monkeypatch.setattr(sys, "argv", ["uwac.py", *words(uwac).split()])
+    with pytest.raises(SystemExit, match="^error: .*No locks available$"):
+        uwac.command_line()

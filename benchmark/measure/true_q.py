@@ -84,7 +84,7 @@ def of_data(dataset: str) -> list[dict[str, np.ndarray]]:
 @torch.no_grad()
 def q_of(agent: uwac.Agent, env: d4rl.UnitActions, episode: dict) -> np.ndarray:
     """The smaller Q of the run's first seed at each step of an episode: (n,)."""
-    action = (episode["actions"] - env.center) / env.radius
+    action = env.unit(episode["actions"])
     pair = [torch.as_tensor(x, dtype=torch.float32) for x in (episode["observations"], action)]
     S = agent.args.num_seeds
     q = agent.cpu().critic(*(x.expand(S, -1, -1) for x in pair))  # (2, S, n)
