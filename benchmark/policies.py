@@ -46,6 +46,7 @@ def load_transitions(env_id: str, dataset: str | Path) -> list[Tensor]:
     the scripts' device. Raises ValueError and OSError."""
     with closing(d4rl.make(env_id)) as env:
         transitions = d4rl.qlearning_dataset(env, dataset)
+        transitions["actions"] = env.unit(transitions["actions"])
     return [torch.as_tensor(array, device=uwac.DEVICE) for array in transitions.values()]
 
 
