@@ -76,7 +76,8 @@ class Args:
     seeds: PositiveInt = 5  # of each task and method: 0, 1, ... (the paper has 5)
     legs: PositiveInt | None = None  # updates until evaluate.py plays all policies, and so on
     leg_episodes: PositiveInt = 20  # of each policy then
-    # folder of a run from whose checkpoint these go on; {task} and {seed} stand for their own
+    # run of this --folder, or folder of another, from whose checkpoint these go on; {task} and
+    # {seed} stand for their own
     fork_of: str | None = None
     study: str | None = None  # name of a study, whose tasks, methods and seeds these are
     cpus: PositiveInt = 1  # threads of a run; as many runs at once as that leaves room for
@@ -148,13 +149,14 @@ def run_of(method: str, words: list[str], grid: Args) -> Run:
 
 def name_of(task: str, method: str, seed: int, options: list[list[str]]) -> str:
     """A file's name with the options in it, so that runs of other protocols stand side by side; a
-    hash in their place where that is long or would be a path."""
+    hash in their place, the same for all seeds, where that is long or would be a path."""
     protocol = "__".join("-".join(option).removeprefix("--") for option in options)
     name = f"{task}__{method}__{seed}__{protocol}".removesuffix("__")
     if re.fullmatch(r"[\w.+-]{1,80}", name, re.ASCII):
         return name
+    about = f"{task}__{protocol}"
     task = re.sub(r"[^\w.+-]", "-", task, flags=re.ASCII)[:40]
-    return f"{task}__{method}__{seed}__{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+    return f"{task}__{method}__{seed}__{hashlib.sha256(about.encode()).hexdigest()[:8]}"
 
 
 def warn_of_norm(task: str, runs: list[Run]) -> None:
@@ -253,6 +255,14 @@ def train(name: str, run: Run, args: Args) -> dict:
     raise RuntimeError(message) if by_signal else ValueError(message)
 
 
+def work(root: str, task: bytes) -> dict:
+    """`train` on a worker, which finds our modules before all others: Ray puts the current folder
+    before its PYTHONPATH."""
+    sys.path.insert(0, root)
+    function, *given = ray.cloudpickle.loads(task)
+    return function(*given)
+
+
 def show_progress(name: str, run: Run, rows: list[dict]) -> None:
     """A line for each evaluation."""
     for row in rows:
@@ -312,8 +322,9 @@ def run(runs: dict[str, Run], args: Args) -> dict[str, Exception]:
         num_gpus=args.gpus,
         max_retries=2,  # of a run that a signal killed, or whose node was lost
         retry_exceptions=[RuntimeError],
-    )(train)
-    waiting = {remote.remote(name, one, args): name for name, one in runs.items()}
+    )(work)
+    tasks = {name: ray.cloudpickle.dumps((train, name, one, args)) for name, one in runs.items()}
+    waiting = {remote.remote(str(ROOT), task): name for name, task in tasks.items()}
     shown = {name: len(result_of(args.folder / "work" / name)["history"]) for name in runs}
     first = last = {name: updates_now(name, one, args) for name, one in runs.items()}
     began = said = time.monotonic()
@@ -340,11 +351,6 @@ def run(runs: dict[str, Run], args: Args) -> dict[str, Exception]:
             print(state_of(totals, first, last, now, said - began), flush=True)
             last = now
     return failed
-
-
-def python_path() -> str:
-    """Where workers find modules: here, and where the user has them."""
-    return os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
 
 
 def reach(address: str) -> None:
@@ -380,7 +386,8 @@ def fork_all(runs: dict[str, Run], args: Args) -> None:
         run_dir = args.folder / "work" / name
         if one.grid.fork_of and not (run_dir / "checkpoint.pt").exists():
             source = one.grid.fork_of.format(task=one.args.env_id, seed=one.args.seed)
-            fork(Path(source).expanduser(), run_dir, script_of(one.words[0]).Agent, one.args)
+            source = args.folder / "work" / Path(source).expanduser()
+            fork(source, run_dir, script_of(one.words[0]).Agent, one.args)
 
 
 def main(args: Args, options: list[str], words: list[str] = ()) -> int:
@@ -404,8 +411,8 @@ def main(args: Args, options: list[str], words: list[str] = ()) -> int:
         try_to_write(folder)
     try:
         reach(args.address)
-        modules = {"env_vars": {"PYTHONPATH": python_path()}}
         quiet = {"log_to_driver": False, "logging_level": "ERROR"}  # it would warn of tokens
+        modules = {"env_vars": {"PYTHONPATH": os.environ.get("PYTHONPATH", "")}}  # the user's
         ray.init(address=args.address, runtime_env=modules, **quiet)
     except (OSError, ray.exceptions.RayError) as error:  # such as a token that is missing
         raise ValueError(f"--address {args.address}: {error}") from error

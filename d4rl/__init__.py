@@ -4,19 +4,23 @@ README.md beside this file has an example, and says how far it is D4RL.
 """
 
 import csv
+import difflib
 import hashlib
 import os
-import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any, NoReturn, cast
 
 import gymnasium as gym
 import h5py
 import numpy as np
-from gymnasium.envs.registration import WrapperSpec
+from gymnasium.envs.registration import EnvSpec, WrapperSpec
+from gymnasium.spaces import Box
 from gymnasium.utils import RecordConstructorArgs
 from pooch import HTTPDownloader, file_hash, get_logger, retrieve
+
+from d4rl.doubts import doubts
 
 TASKS = {  # class in envs.py, step limit, and the returns that score 0 (random) and 100 (expert)
     "hopper": ("HopperEnv", 1000, -20.272305, 3234.3),
@@ -29,8 +33,9 @@ TASKS = {  # class in envs.py, step limit, and the returns that score 0 (random)
 }
 LONG_HORIZON = {"pen": 200, "hammer": 600, "door": 300, "relocate": 500}  # human-longhorizon's
 ARRAYS = ("observations", "actions", "rewards", "terminals", "timeouts", "next_observations")
-MINARI = ("terminations", "truncations")  # its names for terminals and timeouts
-CONVERT = "python benchmark/make_dataset.py --minari converts Minari's sets"
+ENDS = ["episode_terminals", "timeout", "truncated", "done", "dones", "is_last"]  # d3rlpy's, RLDS's
+ENDS += ["terminations", "truncations"]  # Minari's
+MAKE = "python benchmark/make_dataset.py"
 HERE = Path(__file__).parent
 DEMO = "door-demo.hdf5"
 SERVER = "http://rail.eecs.berkeley.edu/datasets/offline_rl/"
@@ -38,14 +43,15 @@ MIRROR = "https://huggingface.co/datasets/imone/D4RL/resolve/"
 MIRROR += "b9e1985fe28a0d67418c99473874d6a837d6cf94/"  # has files that are cut off
 SERVER_TIMEOUT = (5, 20)  # seconds until it must be connected, and between two parts of a file
 FLOAT32_MAX = np.finfo(np.float32).max
+ROUNDING = 1e-5  # of an action, as a part of the distance of its bounds
 
 
 class Arrays(dict):
     """The arrays of a file by their names there, with what was known of it when they were read."""
 
-
-class UnitTransitions(dict):
-    """`qlearning_dataset`'s for `make`'s environments: their actions are scaled already."""
+    names: list[str]  # all that the file has
+    about: tuple[str, bool, str | None]  # as the function `about`
+    sha256: str
 
 
 with open(HERE / "datasets.csv") as table:
@@ -58,11 +64,9 @@ for env_id in (*DATASETS, *(f"{task}-v0" for task in TASKS)):
     name, limit, *_ = TASKS[task]
     limit = LONG_HORIZON[task] if "longhorizon" in env_id else limit
     gym.register(env_id, f"d4rl.envs:{name}", max_episode_steps=limit, additional_wrappers=methods)
-for env_id in (HERE / "elsewhere.txt").read_text().split():
-    gym.register(env_id, lambda task, **_: task_of(task), kwargs={"task": env_id})
 ENTRY_POINTS = {env_id: gym.registry[env_id].entry_point for env_id in TASK_OF}
-# Version 0 is the paper's, whatever newer one there is.
-warnings.filterwarnings("ignore", f".*The environment ({'|'.join(TASKS)})-.* is out of date")
+# Version 0 is the paper's, whatever newer one there is. (Gymnasium's Hopper has a capital.)
+warnings.filterwarnings("ignore", f".*The environment (?-i:{'|'.join(TASKS)})-.* is out of date")
 
 
 def full_id(env_id: str) -> str:
@@ -75,26 +79,36 @@ def full_id(env_id: str) -> str:
     return known if known in TASK_OF else env_id
 
 
-def task_of(env_id: str) -> str:
-    """The key of TASKS. Raises ValueError outside D4RL's tasks, which says those that are here."""
-    if full_id(env_id) not in TASK_OF:
-        raise ValueError(f"{env_id}: of D4RL's tasks, this port has {', '.join(TASKS)}")
-    return TASK_OF[full_id(env_id)]
+def task_of(env_id: str) -> str | None:
+    """The key of TASKS, whose environment all of D4RL's versions and data sets of it share: "door"
+    of door-human-v1. None for an id that is not D4RL's."""
+    name = env_id.removeprefix("d4rl:")
+    return next((TASK_OF[name + v] for v in ("", "-v0", "-v1") if name + v in TASK_OF), None)
 
 
-def kind_of(env_id: str) -> str:
-    """What all versions and data sets share: "door" of door-human-v0 and of AdroitHandDoor-v1."""
-    name = re.sub(r"^.*[:/]|-v\d+$", "", env_id)
-    task = name.lower().removeprefix("adroithand").split("-")[0]
-    return task if task in TASKS else name
+kind_of = task_of  # the scripts' name for it
+
+
+def not_here(**settings: Any) -> NoReturn:
+    raise ValueError(f"{settings['env_id']}: of D4RL's tasks, this port has {', '.join(TASKS)}")
+
+
+for env_id in (HERE / "elsewhere.txt").read_text().split():
+    gym.register(env_id, not_here, kwargs={"env_id": env_id})
+
+
+def spec_of(env: gym.Env) -> EnvSpec:
+    """Raises ValueError where there is none."""
+    if env.spec is None:
+        raise ValueError(f"{env}: has no id; register it, and make it with gym.make")
+    return env.spec
 
 
 def id_of(env: gym.Env) -> str:
     """The environment's id, with its module if D4RL's own has that id. Raises ValueError."""
-    if env.spec is None:
-        raise ValueError(f"{env}: has no id; register it, and make it with gym.make")
-    own = env.spec.entry_point == ENTRY_POINTS.get(env.spec.id, env.spec.entry_point)
-    return env.spec.id if own else f"{type(env.unwrapped).__module__}:{env.spec.id}"
+    spec = spec_of(env)
+    own = spec.entry_point == ENTRY_POINTS.get(spec.id, spec.entry_point)
+    return spec.id if own else f"{type(env.unwrapped).__module__}:{spec.id}"
 
 
 class UnitActions(gym.ActionWrapper):
@@ -102,20 +116,29 @@ class UnitActions(gym.ActionWrapper):
 
     def __init__(self, env: gym.Env):
         super().__init__(env)
-        self.own = env.action_space
+        self.own = cast(Box, env.action_space)
         self.center = (self.own.high.astype(float) + self.own.low) / 2
         self.radius = (self.own.high.astype(float) - self.own.low) / 2
-        self.action_space = gym.spaces.Box(-1, 1, self.own.shape)
+        self.action_space = Box(-1, 1, self.own.shape)
 
     def action(self, action: np.ndarray) -> np.ndarray:
         """Actions (..., A) in the environment's own units and type, within its bounds."""
         action = self.center + self.radius * action
-        if self.own.dtype.kind in "iu":
+        if self.own.low.dtype.kind in "iu":
             action = action.round()
-        return action.clip(self.own.low, self.own.high).astype(self.own.dtype)
+        return action.clip(self.own.low, self.own.high).astype(self.own.low.dtype)
+
+    def unit(self, action: np.ndarray) -> np.ndarray:
+        """The inverse: actions (n, A) in the environment's units -> scaled and clipped to [-1, 1],
+        float32. Warns of those that are out of bounds."""
+        unit = (action - self.center) / self.radius
+        far = (abs(unit) > 1 + 2 * ROUNDING).any(1).sum()
+        if far:
+            warnings.warn(f"{far} actions are out of bounds and were clipped")
+        return unit.clip(-1, 1).astype(np.float32)
 
 
-def make(env_id: str, **settings) -> UnitActions:
+def make(env_id: str, **settings: Any) -> UnitActions:
     """`gym.make` for environments of which D4RL's format can hold data: with vectors of numbers,
     bounded actions, here scaled to [-1, 1], and a step limit. The version may be missing:
     `door-human`. Raises ValueError, and what the environment itself raises."""
@@ -125,15 +148,16 @@ def make(env_id: str, **settings) -> UnitActions:
     except gym.error.Error as error:
         raise ValueError(f"{env_id}: {error}") from None
     if (name in TASK_OF) != (id_of(env) in TASK_OF):  # whoever is imported last has an id
-        taken = f"{env.spec.id} is {env.spec.entry_point} here"
+        taken = f"{spec_of(env).id} is {spec_of(env).entry_point} here"
         raise ValueError(f"{env_id}: {taken}; give yours an id that D4RL does not have")
     for space in (env.observation_space, env.action_space):
-        if not isinstance(space, gym.spaces.Box) or len(space.shape) != 1:
+        if not isinstance(space, Box) or len(space.shape) != 1:
             raise ValueError(f"{env_id}: must have vectors of numbers, not {space}")
-    width = env.action_space.high.astype(float) - env.action_space.low
+    own = cast(Box, env.action_space)
+    width = own.high.astype(float) - own.low
     if not ((0 < width) & (width < FLOAT32_MAX)).all():
-        raise ValueError(f"{env_id}: needs finite bounds of each action, not {env.action_space}")
-    if env.spec.max_episode_steps is None:
+        raise ValueError(f"{env_id}: needs finite bounds of each action, not {own}")
+    if spec_of(env).max_episode_steps is None:
         raise ValueError(f"{env_id}: needs a step limit: register it with max_episode_steps")
     try:
         first, _ = env.reset(seed=0)  # what fails here would after hours of training
@@ -141,24 +165,26 @@ def make(env_id: str, **settings) -> UnitActions:
         raise ValueError(f"{env_id}: reset(seed=0) fails: {error!r}") from error
     if np.shape(first) != env.observation_space.shape:
         raise ValueError(f"{env_id}: reset gives {np.shape(first)} of {env.observation_space}")
+    if not np.array_equal(env.reset(seed=0)[0], first):
+        warnings.warn(f"{env_id}: reset(seed=0) gives two observations: no evaluation is repeated")
     return UnitActions(env)
 
 
 def step_limit_of(env: gym.Env) -> int:
     """The environment's, or without its wrappers the one of its id. Raises ValueError."""
     env_id = id_of(env)
-    for spec in (env.spec, gym.registry.get(env.spec.id)):
+    for spec in (spec_of(env), gym.registry.get(spec_of(env).id)):
         if spec and spec.max_episode_steps:
             return spec.max_episode_steps
     raise ValueError(f"{env_id}: has no step limit, and the data no timeouts")
 
 
-class DatasetMethods:
+class DatasetMethods(gym.Env):
     """The methods of D4RL's environments: of `gym.make(env_id)`, and of its `unwrapped`."""
 
     _max_episode_steps = property(step_limit_of)
-    ref_min_score = property(lambda self: TASKS[task_of(id_of(self))][2])
-    ref_max_score = property(lambda self: TASKS[task_of(id_of(self))][3])
+    ref_min_score = property(lambda self: reference_returns(id_of(self))[0])
+    ref_max_score = property(lambda self: reference_returns(id_of(self))[1])
 
     def get_dataset(self, h5path: str | Path | None = None) -> Arrays:
         """The arrays of the task's file, or of another, for `qlearning_dataset`."""
@@ -176,15 +202,22 @@ class OfflineEnv(DatasetMethods, gym.Wrapper, RecordConstructorArgs):
         gym.Wrapper.__init__(self, env)
 
 
+def reference_returns(env_id: str) -> tuple[float, float]:
+    """Those of a random policy and of an expert. Raises ValueError outside D4RL's tasks."""
+    task = task_of(env_id) or not_here(env_id=env_id)
+    _, _, random_return, expert_return = TASKS[task]
+    return random_return, expert_return
+
+
 def get_normalized_score(env_id: str, score: np.ndarray) -> np.ndarray:
     """0 for a random policy's return, 1 for an expert's. Raises ValueError outside D4RL's tasks."""
-    _, _, random_return, expert_return = TASKS[task_of(env_id)]
+    random_return, expert_return = reference_returns(env_id)
     return (score - random_return) / (expert_return - random_return)
 
 
 def normalized_score(env_id: str, returns: np.ndarray) -> np.ndarray:
     """The score in percent, as papers print it; outside D4RL's tasks the return itself."""
-    return 100 * get_normalized_score(env_id, returns) if full_id(env_id) in TASK_OF else returns
+    return 100 * get_normalized_score(env_id, returns) if task_of(env_id) else returns
 
 
 def download(env_id: str) -> Path:
@@ -192,7 +225,10 @@ def download(env_id: str) -> Path:
     ~/.d4rl/datasets) under its own name, or there as TASK-rebuilt.hdf5; D4RL's server; a mirror;
     TASK-rebuilt.hdf5 in this folder, said so. Raises ValueError for a wrong file, else OSError."""
     if full_id(env_id) not in DATASETS:
-        raise ValueError(f"{env_id}: no data of it; give --dataset-path. Sets: {', '.join(TASKS)}")
+        near = difflib.get_close_matches(env_id, DATASETS, cutoff=0.8)
+        hint = f"did you mean {near[0]}? " if near and env_id not in gym.registry else ""
+        problem = f"no data of it; give --dataset-path; {hint}tasks: {', '.join(TASKS)}"
+        raise ValueError(f"{env_id}: {problem}")
     file, sha256 = DATASETS[full_id(env_id)]
     cache = Path(os.path.expanduser(os.getenv("D4RL_DATASET_DIR") or "~/.d4rl/datasets"))
     if str(cache)[0] == "~" and file != DEMO:
@@ -204,12 +240,18 @@ def download(env_id: str) -> Path:
     for place in (path, cache / rebuilt):
         if place.is_file():
             return place
+    if file == DEMO:
+        raise OSError(f"{path}: missing; the project has it, and door-human-rebuilt.hdf5, in d4rl/")
     problem = fetch(file, sha256, path)
     if not problem:
         return path
     if not (HERE / rebuilt).is_file():
         put = f"Put {path.name}, or a substitute as {rebuilt}, into {cache} (D4RL_DATASET_DIR)"
-        raise OSError(f"{env_id}: {problem}.\n{put}.")
+        task, *kinds, _ = full_id(env_id).split("-")
+        policies = " ".join(f"{task}-{kind}" for kind in kinds)
+        played = {*kinds} <= {"random", "medium", "expert"}
+        words = f"--policy {policies} --out {cache / rebuilt}" if played else "--help"
+        raise OSError(f"{env_id}: {problem}.\n{put}.\nTo make one: {MAKE} {words}")
     print(f"{env_id}: {problem}. A substitute instead: {HERE / rebuilt}")
     return HERE / rebuilt
 
@@ -225,7 +267,7 @@ def fetch(file: str, sha256: str, path: Path) -> str:
             retrieve(address, sha256 or None, path.name, path.parent, downloader=http)
             if h5py.is_hdf5(path):
                 return ""
-            path.unlink()
+            path.unlink(missing_ok=True)  # another process may be faster
             problem = "not HDF5"
         except ValueError:
             problem = "wrong SHA-256"
@@ -273,9 +315,15 @@ def read(path: str | Path) -> Arrays:
         with h5py.File(path) as file:
             for name in (*ARRAYS, "episode_0"):
                 if file.get(name, getclass=True) is h5py.Group:
-                    raise ValueError(f"{name} is a group, as in Minari's files: {CONVERT}")
-            names = [name for name in (*ARRAYS, *MINARI) if name in file]
-            arrays = Arrays({name: file[name][()] for name in names})
+                    convert = f"{MAKE} --minari converts its sets"
+                    raise ValueError(f"{name} is a group, as in Minari's files: {convert}")
+            sizes = {file[name].size for name in ("rewards", "observations") if name in file}
+            beside = [name for name in file if getattr(file.get(name), "size", None) in sizes]
+            names = {*beside, *(name for name in ARRAYS if name in file)}
+            if any(x.is_virtual or x.external or x.file != file for x in map(file.get, names)):
+                raise ValueError("its arrays lie in other files: copy them into one")
+            arrays = Arrays({name: file[name][()] for name in sorted(names)})
+            arrays.names = list(file)
             environment = file["metadata"].attrs.get("environment") if "metadata" in file else None
             if isinstance(environment, bytes):
                 environment = environment.decode()
@@ -285,9 +333,13 @@ def read(path: str | Path) -> Arrays:
             free = "if nobody writes it, set HDF5_USE_FILE_LOCKING=FALSE"
             problem = f"cannot be locked; {free} ({error})"
         raise ValueError(f"{path}: {problem}") from error
+    for name in {"rewards", "terminals", "timeouts"} & arrays.keys():
+        if arrays[name].shape[1:] == (1,):  # as the original
+            arrays[name] = arrays[name][:, 0]
     known = describe(path)
     tasks = {sha256: task for task, (_, sha256) in DATASETS.items()}  # D4RL's own do not say
-    arrays.about = known["path"], known["d4rl"], tasks.get(known["sha256"], environment)
+    made_in = tasks.get(str(known["sha256"]), environment)
+    arrays.about = str(path), known["d4rl"] is True, made_in
     arrays.sha256 = sha256_of(arrays)
     return arrays
 
@@ -297,12 +349,11 @@ def qlearning_dataset(
 ) -> dict[str, np.ndarray]:
     """Transitions of the task's file, of another file, of what `get_dataset` returned, or of arrays
     of n steps in any mapping: observations (n, D), actions (n, A) in the environment's own units,
-    rewards (n,), terminals (n,) and, if there are any, timeouts (n,) and next_observations (n, D);
-    or its own transitions, whose actions keep their scale. Returns observations, actions (for
-    `make`'s environment scaled and clipped to [-1, 1]), rewards, next_observations and terminals,
-    in this order, float32. Raises as `download` and `read`, and ValueError for arrays that cannot
-    be steps of the environment. Warns of a file that names another one, and where `timeouts` are
-    all 0 and an episode exceeds the step limit.
+    rewards (n,), terminals (n,) and, if there are any, timeouts (n,) and next_observations (n, D).
+    Returns observations, actions (in the same units: `UnitActions.unit` scales them), rewards,
+    next_observations and terminals, in this order, float32; given again, they stay as they are.
+    Raises as `download` and `read`, and ValueError for arrays that cannot be steps of the
+    environment. Warns of what may be wrong with those that can (`doubts`).
 
     With next_observations each step is a transition. Without, the next step has them, so the last
     step of an episode that time ends is dropped, or with `terminate_on_end` kept as terminal. A
@@ -315,36 +366,49 @@ def qlearning_dataset(
         dataset = download(env_id)
     if not isinstance(dataset, Mapping):
         dataset = read(dataset)
-    where, original, environment = about(dataset)
+    where, original, made_in = about(dataset)
+    if isinstance(made_in, str) and not alike(made_in, env_id, original):
+        warnings.warn(f"{where}: made in {made_in}, and used for {env_id}")
     data = checked(dataset, env, where)
-    if isinstance(environment, str) and kind_of(environment) != kind_of(env_id):
-        warnings.warn(f"{where}: made in {environment}, and used for {env_id}")
+    by_itself = "next_observations" in data and not original  # each row, in any order
     done = data["terminals"] != 0
     if "timeouts" in data:
         timeout = data["timeouts"] != 0
-        if done.any() and (timeout == done).all():
-            warnings.warn(f"{where}: timeouts equal terminals, which must be 0 where time ran out")
+    elif by_itself:
+        timeout = np.zeros_like(done)
+        if terminate_on_end:
+            raise ValueError(f"{where}: terminate_on_end needs timeouts beside next_observations")
     else:
         timeout = timeouts_by_limit(done, step_limit_of(env), original)
-    if terminate_on_end:
-        done |= timeout
-        timeout[:] = False
-    if "next_observations" in data and not original:
-        kept = np.ones(len(done), bool)
-    else:
+    terminal = done | timeout if terminate_on_end else done
+    kept = np.ones_like(done) if by_itself or terminate_on_end else ~timeout
+    if not by_itself:
         data["next_observations"] = np.roll(data["observations"], -1, axis=0)
-        timeout[-1:] = True
-        kept = ~timeout if original else ~timeout | done
-        marked = original or "timeouts" not in data or data["timeouts"].any()
-        longest = np.diff(np.flatnonzero(done | timeout), prepend=-1).max(initial=0)
-        if not marked and longest > (env.spec.max_episode_steps or np.inf):
-            warnings.warn(f"{where}: {longest} steps without a timeout, more than {env_id} has")
+        kept[-1:] = False
+    if not original:
+        kept |= terminal
     if not kept.any():
         raise ValueError(f"{where}: no transition among {len(done)} steps")
-    data["terminals"] = done.astype(np.float32)
+    if not original:
+        # D4RL's demonstrations may be longer than an environment's episodes.
+        steps_at_most = spec_of(env).max_episode_steps or np.inf
+        limit = max(steps_at_most, LONG_HORIZON.get(task_of(env_id) or "", 0))
+        for doubt in doubts(dataset, data, done, timeout, not by_itself, limit):
+            warnings.warn(f"{where}: {doubt}")
+    data["terminals"] = terminal.astype(np.float32)
     names = ("observations", "actions", "rewards", "next_observations", "terminals")
-    kind = UnitTransitions if scale_of(env) else dict
-    return kind({name: data[name][kept] for name in names})
+    return {name: data[name][kept] for name in names}
+
+
+def alike(made_in: str, env_id: str, original: bool) -> bool:
+    """Whether it is the same environment, and a file of D4RL's own the same data set."""
+    if original and env_id in DATASETS:
+        return DATASETS.get(made_in) == DATASETS[env_id]
+    names = {env_id.split(":")[-1]}
+    if task := task_of(env_id):
+        kind = TASKS[task][0].removesuffix("Env")
+        names = {task, f"{kind}-v4", f"AdroitHand{kind}-v1"}  # Gymnasium's, see envs.py
+    return (task_of(made_in) or made_in.split(":")[-1]) in names
 
 
 def timeouts_by_limit(done: np.ndarray, step_limit: int, original: bool) -> np.ndarray:
@@ -363,20 +427,26 @@ def timeouts_by_limit(done: np.ndarray, step_limit: int, original: bool) -> np.n
 
 def checked(dataset: Mapping, env: gym.Env, where: str) -> dict:
     """The arrays as float32, if they can be steps of this environment. Raises ValueError."""
-    if any(name in dataset for name in MINARI):
-        names = "terminations, truncations must be named terminals, timeouts"
-        raise ValueError(f"{where}: {names}; {CONVERT}")
+    ends = [name for name in ENDS if name in dataset]
+    if ends and "timeouts" not in dataset and "next_observations" not in dataset:
+        names = "terminals where the environment ended an episode, and timeouts where time did"
+        raise ValueError(f"{where}: {', '.join(ends)}: D4RL's names are {names}")
     needed = ("actions", "observations", "rewards", "terminals")
     missing = [name for name in needed if name not in dataset]
     if missing:
-        raise ValueError(f"{where}: {', '.join(missing)} missing")
+        there = f" among {', '.join(dataset.names)}" if isinstance(dataset, Arrays) else ""
+        raise ValueError(f"{where}: {', '.join(missing)} missing{there}")
     try:
-        given = {name: np.asarray(dataset[name]) for name in ARRAYS if name in dataset}
+        given = {name: dataset[name] for name in ARRAYS if name in dataset}
+        masked = [name for name, array in given.items() if np.ma.is_masked(array)]
+        given = {name: np.asarray(array) for name, array in given.items()}
     except Exception as error:  # lists of several lengths, pickles, arrays on a GPU
         raise ValueError(f"{where}: must be arrays ({error})") from error
+    if masked:
+        raise ValueError(f"{where}: {', '.join(masked)} have masked numbers: fill them")
     n = given["rewards"].size
-    row = {"observations": env.observation_space.shape, "actions": env.action_space.shape}
-    row["next_observations"] = row["observations"]
+    row: dict[str, Any] = {"actions": env.action_space.shape}
+    row["observations"] = row["next_observations"] = env.observation_space.shape
     data = {}
     for name, array in given.items():
         shape = (n, *row.get(name, ()))
@@ -391,50 +461,45 @@ def checked(dataset: Mapping, env: gym.Env, where: str) -> dict:
     for name in {"terminals", "timeouts"} & set(data):
         if not np.isin(data[name], (0, 1)).all():
             raise ValueError(f"{where}: {name} must be 0 or 1 in each step")
-    scale = scale_of(env)
-    if isinstance(dataset, UnitTransitions):
-        if not scale:
-            raise ValueError(f"{where}: scaled for an environment of d4rl.make, and {env} is not")
-        scale = None
-    own = scale.own if scale else env.action_space
+    own = own_actions(env)
     low, high = own.low.astype(float), own.high.astype(float)
     excess = np.maximum(low - data["actions"], data["actions"] - high)
-    far = np.flatnonzero((excess > 1e-5 * (high - low)).any(1))  # by more than rounding
+    far = np.flatnonzero((excess > ROUNDING * (high - low)).any(1))
     if len(far) and id_of(env) not in TASK_OF:  # some of D4RL's demonstrations are, too
         raise ValueError(f"{where}: {len(far)} actions are out of {own}, the first in row {far[0]}")
-    if scale and len(far):
-        warnings.warn(f"{where}: {len(far)} actions are out of bounds and were clipped")
-    if scale:
-        unit = (data["actions"] - scale.center) / scale.radius
-        data["actions"] = unit.clip(-1, 1).astype(np.float32)
     return data
 
 
-def scale_of(env: gym.Env) -> UnitActions | None:
-    """The wrapper of `make`, if it is there. Raises ValueError for another with other actions."""
-    while isinstance(env, gym.Wrapper) and not isinstance(env, UnitActions):
+def own_actions(env: gym.Env) -> Box:
+    """The environment's own space of actions, within `make`'s wrapper. Raises ValueError for
+    another wrapper that changes it."""
+    while isinstance(env, gym.Wrapper):
+        if isinstance(env, UnitActions):
+            return env.own
         if env.action_space != env.env.action_space:
             raise ValueError(f"{type(env).__name__} changes the actions: give what it wraps")
         env = env.env
-    return env if isinstance(env, UnitActions) else None
+    return cast(Box, env.action_space)
 
 
-def play(act, envs: list[UnitActions], seed: int) -> np.ndarray:
+def play(act: Callable[[np.ndarray], np.ndarray], envs: list[UnitActions], seed: int) -> np.ndarray:
     """Returns, (n,), of an episode in each of n environments of `make`, the i-th begun with seed
     + i. `act` takes observations, (n, D), and gives actions, (n, A), also where one has ended."""
     returns = np.zeros(len(envs))
     running = list(range(len(envs)))
     obs = np.stack([env.reset(seed=seed + i)[0] for i, env in enumerate(envs)])
-    obs = obs.astype(envs[0].observation_space.dtype)  # some environments begin with integers
-    while running:
+    obs = obs.astype(float)  # some environments say integers, or begin with them
+    while True:
+        for env, one in zip(envs, obs):
+            if not np.isfinite(one).all():
+                raise FloatingPointError(f"{env}: an observation is not finite: {one}")
+        if not running:
+            return returns
         actions = act(obs)
         for i in list(running):
             obs[i], reward, terminal, truncated, _ = envs[i].step(actions[i])
-            if not np.isfinite(obs[i]).all():
-                raise FloatingPointError(f"{envs[i]}: an observation is not finite: {obs[i]}")
             returns[i] += np.asarray(reward).item()  # a number, or an array of one
             if not np.isfinite(returns[i]):
                 raise FloatingPointError(f"{envs[i]}: a reward is not finite: {reward}")
             if terminal or truncated:
                 running.remove(i)
-    return returns

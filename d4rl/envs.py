@@ -1,7 +1,9 @@
 """The environments of D4RL's tasks: Gymnasium's, with what differs from D4RL's put right."""
 
 import os
+from collections.abc import Callable
 from importlib.metadata import version
+from typing import Any
 
 import numpy as np
 from farama_notifications import notifications
@@ -29,12 +31,17 @@ for package, wanted in {"gymnasium-robotics": "1.4.2", "mujoco": "3.2.6"}.items(
         raise ImportError(f"D4RL's numbers need one version: install {package}=={wanted}")
 
 
+Step = tuple[np.ndarray, Any, bool, bool, dict[str, Any]]
+
+
 class SubtractDistance(DatasetMethods):
     """D4RL subtracts 0.1 * |palm - object| from the reward, gymnasium-robotics adds it."""
 
-    def step(self, action):
+    palm_to_object: Callable[[np.ndarray], np.ndarray]
+
+    def step(self, action: np.ndarray) -> Step:
         obs, reward, *rest = super().step(action)
-        return obs, reward - 0.2 * np.linalg.norm(self.palm_to_object(obs)), *rest
+        return obs, float(reward) - 0.2 * np.linalg.norm(self.palm_to_object(obs)), *rest
 
 
 class DoorEnv(SubtractDistance, AdroitHandDoorEnv):
@@ -52,7 +59,7 @@ class RelocateEnv(SubtractDistance, AdroitHandRelocateEnv):
 class PenEnv(DatasetMethods, AdroitHandPenEnv):
     """In D4RL an episode ends where the pen has fallen below 0.075 m."""
 
-    def step(self, action):
+    def step(self, action: np.ndarray) -> Step:
         obs, reward, _, truncated, info = super().step(action)
         height = self.data.xpos[self.obj_body_id][2]
         return obs, reward, bool(height < 0.075), truncated, info
@@ -63,7 +70,11 @@ class Walker(DatasetMethods):
     in D4RL's MuJoCo, without which Hopper is 3.6% heavier: up to version 2.1.1 a capsule of length
     L and radius r weighed as much as a cylinder of length L + r."""
 
-    def __init__(self, *args, **settings):  # a copy gets `args`
+    fullpath: str
+    model: Any
+    data: Any
+
+    def __init__(self, *args: Any, **settings: Any):  # a copy gets `args`
         super().__init__(*args, **settings)
         spec = mujoco.MjSpec.from_file(self.fullpath)
         for geom in spec.geoms:
@@ -80,7 +91,7 @@ class Walker(DatasetMethods):
             getattr(self.model, name)[:] = getattr(cylinders, name)
         mujoco.mj_setConst(self.model, self.data)
 
-    def step(self, action):
+    def step(self, action: np.ndarray) -> Step:
         return super().step(np.clip(action, -1, 1))
 
 

@@ -45,7 +45,9 @@ def test_the_table_of_tasks():
                 assert d4rl.get_normalized_score(prefix + name, returns) == pytest.approx([0, 1])
             own = f"mine:{name}"
             assert d4rl.full_id(own) == own and d4rl.normalized_score(own, 7.0) == 7
-            for function in (d4rl.download, d4rl.task_of):
+            assert d4rl.task_of(prefix + name) == task.split("-")[0]
+            assert d4rl.task_of(own) is None
+            for function in (d4rl.download, d4rl.reference_returns):
                 with pytest.raises(ValueError, match=f"^{own}: "):
                     function(own)
     assert d4rl.normalized_score("Pendulum-v1", -7.0) == -7
@@ -53,6 +55,8 @@ def test_the_table_of_tasks():
     for task in d4rl.TASKS:
         assert d4rl.full_id(f"d4rl:{task}") == f"{task}-v0"
         assert d4rl.task_of(task) == task
+    for env_id in ("metaworld:hammer-v2", "dmc:hopper-stand-v0", "Hopper-v5", "hopper-v3", "ant"):
+        assert d4rl.task_of(env_id) is None
 
 
 @pytest.mark.filterwarnings("ignore:.*(out of date|latest versioned)")
@@ -250,11 +254,22 @@ def test_a_reset_that_would_fail_after_hours(kind, monkeypatch):
         d4rl.make("Point-v0")
 
 
+def test_an_environment_that_draws_other_numbers_than_its_own(monkeypatch):
+    """No evaluation of it can be repeated."""
+    draw = lambda self, seed, options=None: (np.random.normal(size=3).astype(np.float32), {})
+    monkeypatch.setattr(Point, "reset", draw)
+    with pytest.warns(UserWarning, match=r"^Point-v0: reset\(seed=0\) gives two observations"):
+        d4rl.make("Point-v0")
+
+
 @pytest.mark.filterwarnings("ignore:.*WARN")
 def test_an_observation_that_is_not_finite(monkeypatch):
-    monkeypatch.setattr(Point, "step", lambda self, _: (np.full(3, np.nan), 0, False, False, {}))
-    with pytest.raises(FloatingPointError, match="Point.*: an observation is not finite"):
-        d4rl.play(lambda obs: np.zeros((1, 2)), [d4rl.make("Point-v0")], seed=0)
+    nan = np.full(3, np.nan)
+    for method, gives in (("step", (nan, 0, False, True, {})), ("reset", (nan, {}))):
+        env = d4rl.make("Point-v0")
+        monkeypatch.setattr(Point, method, lambda self, *_, gives=gives, **__: gives)
+        with pytest.raises(FloatingPointError, match="Point.*: an observation is not finite"):
+            d4rl.play(lambda obs: np.zeros((1, 2)), [env], seed=0)
 
 
 class HalfActions(old_gym.ActionWrapper):
@@ -338,6 +353,10 @@ for task in d4rl.TASKS:
     env = d4rl.make(f"{{task}}-expert")
     env.reset(seed=0)
     env.step(env.action_space.sample())
+import warnings
+with warnings.catch_warnings(record=True) as told:
+    gym.make("Hopper-v4")
+assert len(told) == 1  # Gymnasium's, which is not D4RL's to hide
 """
     settings = {"cwd": tmp_path, "env": os.environ | {"PYTHONPATH": str(ROOT)}, "text": True}
     command = [sys.executable, "-c", program]

@@ -9,16 +9,21 @@ import hashlib
 import http.server
 import pickle
 import pwd
+import re
 import resource
 import threading
 import time
 import types
+import warnings
 
 import gymnasium as gym
 import h5py
 import numpy as np
 import pytest
+import torch
 from conftest import ROOT, Point, write_hdf5
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import d4rl
 
@@ -50,8 +55,8 @@ def as_d4rls(path, monkeypatch, env_id="Point-v0"):
     return path
 
 
-def rows_of_the_original(data, step_limit):
-    """Which rows become transitions in D4RL's own qlearning_dataset, restated."""
+def of_the_original(data, step_limit):
+    """Transitions of D4RL's own qlearning_dataset, restated: row, next row, terminal."""
     kept = []
     episode_step = 0
     for i in range(len(data["rewards"]) - 1):
@@ -61,31 +66,87 @@ def rows_of_the_original(data, step_limit):
         if final or data["terminals"][i]:
             episode_step = 0
         if not final:
-            kept.append(i)
+            kept.append((i, i + 1, data["terminals"][i]))
             episode_step += 1
-    return np.array(kept)
+    return kept
 
 
-@pytest.mark.parametrize("with_timeouts", [True, False])
-def test_a_file_of_d4rls_gives_what_the_original_makes_of_it(with_timeouts, tmp_path, monkeypatch):
+def of_ones_own(data, step_limit, terminate_on_end):
+    """The same of one's own data. The next row of None is of no account."""
+    kept = []
+    episode_step = 0
+    for i in range(len(data["rewards"])):
+        episode_step += 1
+        final = data["timeouts"][i] if "timeouts" in data else episode_step == step_limit
+        if final or data["terminals"][i]:
+            episode_step = 0
+        terminal = data["terminals"][i] or (terminate_on_end and final)
+        if "next_observations" in data:
+            kept.append((i, i + 7, terminal))
+        elif terminal:
+            kept.append((i, None, True))
+        elif not final and i + 1 < len(data["rewards"]):
+            kept.append((i, i + 1, False))
+    return kept
+
+
+@st.composite
+def files(draw):
+    """Steps of any episodes, in which every number tells its row; next_observations, that of 7 rows
+    on; and the form in which arrays are given."""
+    n = draw(st.integers(1, 25))
+    flags = st.lists(st.booleans(), min_size=n, max_size=n).map(np.flatnonzero)
+    data = steps(n, draw(flags), draw(st.none() | flags))
+    if draw(st.booleans()):
+        data["next_observations"] = data["observations"] + 7
+    column = lambda array: array[:, None].astype(np.float16) if array.ndim == 1 else array
+    forms = [np.asarray, np.ndarray.tolist, np.asfortranarray, column]
+    form = draw(st.sampled_from(forms))
+    return data, {name: form(array) for name, array in data.items()}
+
+
+def check(ours, data, kept):
+    names = ["observations", "actions", "rewards", "next_observations", "terminals"]
+    assert list(ours) == names and all(ours[name].dtype == np.float32 for name in names)
+    for name in names[:3]:
+        expected = data[name][[i for i, *_ in kept]].astype(np.float32)
+        np.testing.assert_array_equal(ours[name], expected, strict=True)
+    for next_obs, (_, following, _) in zip(ours["next_observations"], kept, strict=True):
+        assert following is None or (next_obs == following + np.array([0, 0.25, 0.5])).all()
+    np.testing.assert_array_equal(ours["terminals"], [terminal for *_, terminal in kept])
+
+
+@settings(derandomize=True, deadline=None, max_examples=300)
+@given(files(), st.integers(1, 8), st.booleans())
+def test_one_s_own_data_become_transitions_of_one_episode_each(file, step_limit, terminate_on_end):
+    data, arrays = file
+    env = gym.make("Point-v0", max_episode_steps=step_limit)
+    kept = of_ones_own(data, step_limit, terminate_on_end)
+    if not kept or (terminate_on_end and "next_observations" in data and "timeouts" not in data):
+        with pytest.raises(ValueError, match="^dataset: (no transition|terminate_on_end needs)"):
+            d4rl.qlearning_dataset(env, arrays, terminate_on_end)
+    else:
+        with warnings.catch_warnings(action="ignore"):  # some look wrong
+            check(d4rl.qlearning_dataset(env, arrays, terminate_on_end), data, kept)
+
+
+@settings(derandomize=True, deadline=None, max_examples=100)
+@given(files(), st.integers(1, 8))
+def test_a_file_of_d4rls_gives_what_the_original_makes_of_it(tmp_path_factory, file, step_limit):
     """Also where the file's arrays are given, which remember it, as their copies do."""
-    rng = np.random.default_rng(0)
-    for _ in range(20):
-        n, step_limit = int(rng.integers(10, 60)), int(rng.integers(2, 9))
-        terminals, timeouts = (np.flatnonzero(rng.random(n) < 0.15) for _ in range(2))
-        data = steps(n, terminals, timeouts if with_timeouts else None)
-        data["next_observations"] = rng.normal(size=(n, 3))
-        path = as_d4rls(write_hdf5(tmp_path / "a.hdf5", data), monkeypatch)
-        kept = rows_of_the_original(data, step_limit)
-        expected = {name: data[name][kept] for name in ("observations", "actions", "rewards")}
-        expected["next_observations"] = data["observations"][kept + 1]
-        expected["terminals"] = data["terminals"][kept]
-        arrays = d4rl.read(path)
-        for given in (path, arrays, copy.deepcopy(arrays), pickle.loads(pickle.dumps(arrays))):
-            ours = transitions(given, step_limit)
-            assert list(ours) == list(expected) and d4rl.describe(given)["d4rl"] is True
-            for name, array in expected.items():
-                np.testing.assert_array_equal(ours[name], array.astype(np.float32), strict=True)
+    data, arrays = file
+    path = write_hdf5(tmp_path_factory.mktemp("own") / "a.hdf5", arrays)
+    kept = of_the_original(data, step_limit)
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        as_d4rls(path, monkeypatch)
+        read = d4rl.read(path)
+        for one in (path, read, copy.deepcopy(read), pickle.loads(pickle.dumps(read))):
+            assert d4rl.describe(one)["d4rl"] is True
+            if kept:
+                check(transitions(one, step_limit), data, kept)
+                continue
+            with pytest.raises(ValueError, match=": no transition among"):
+                transitions(one, step_limit)
 
 
 @pytest.mark.parametrize("change", [*d4rl.ARRAYS, "all", "replaced", "removed"])
@@ -97,7 +158,7 @@ def test_changed_arrays_are_no_longer_d4rls(change, tmp_path, monkeypatch):
     for name in [change] if change in arrays else arrays if change == "all" else []:
         arrays[name][[3, 4]] = arrays[name][[4, 3]]
     if change == "replaced":
-        arrays["next_observations"] = data["observations"] + 1
+        arrays["next_observations"] = data["observations"] + 8
     if change == "removed":
         del arrays["timeouts"]
     np.testing.assert_equal(transitions(arrays), transitions(dict(arrays)))
@@ -108,75 +169,126 @@ def test_changed_arrays_are_no_longer_d4rls(change, tmp_path, monkeypatch):
         transitions(arrays)
 
 
-def test_transitions_are_taken_as_they_are(monkeypatch):
-    """With their scale, which is that of `make`'s environments or the environment's own."""
+@pytest.fixture
+def wide(monkeypatch):
+    """Bounds that are not 1."""
     space = gym.spaces.Box(np.float32([-2, -1]), np.float32([2, 3]))
     monkeypatch.setattr(Point, "action_space", space)
+
+
+def test_transitions_stay_as_they_are_however_they_are_given_again(wide, tmp_path):
+    """Also those of `make`'s environment, whose `unit` scales their actions once."""
     env = d4rl.make("Point-v0")
     data = steps(9, terminals=[4])
-    scaled = d4rl.qlearning_dataset(env, data)
-    np.testing.assert_allclose(scaled["actions"][3], [0.0015, -0.5015])
-    np.testing.assert_equal(d4rl.qlearning_dataset(env, scaled), scaled)
     own = d4rl.qlearning_dataset(gym.make("Point-v0"), data)
-    np.testing.assert_equal(d4rl.qlearning_dataset(env, own), scaled)
-    with pytest.raises(ValueError, match="^dataset: scaled for an environment of d4rl.make, and <"):
-        d4rl.qlearning_dataset(gym.make("Point-v0"), scaled)
+    np.testing.assert_array_equal(own["actions"], data["actions"][:8].astype(np.float32))
+    np.savez(tmp_path / "a.npz", **own)
+    copies = [own, dict(own), own | {}, np.load(tmp_path / "a.npz")]
+    for copied in copies:
+        np.testing.assert_equal(d4rl.qlearning_dataset(env, copied), own)
+    part = {name: array[:3] for name, array in own.items()}
+    np.testing.assert_equal(d4rl.qlearning_dataset(env, part), part)
+    np.testing.assert_allclose(env.unit(own["actions"])[3], [0.0015, -0.5015])
 
 
-@pytest.mark.parametrize("with_timeouts", [True, False])
-def test_no_transition_crosses_episodes(with_timeouts):
-    """Of one's own data, as lists or columns, an episode's last step is dropped unless terminal."""
-    rng = np.random.default_rng(0)
-    for _ in range(50):
-        lengths = rng.integers(1, 6, size=8)
-        terminal = (lengths < 5) | (rng.random(8) < 0.5)
-        last = lengths.cumsum() - 1
-        data = steps(last[-1] + 1, last[terminal], last[lengths == 5] if with_timeouts else None)
-        data["observations"] = data["observations"].tolist()
-        data["rewards"] = data["rewards"][:, None].astype(np.float16)
-        kept = np.setdiff1d(np.arange(last[-1] + 1), last[~terminal])
-        ours = transitions(data)
-        np.testing.assert_array_equal(-ours["rewards"], kept)
-        np.testing.assert_array_equal(ours["terminals"], np.isin(kept, last[terminal]))
-        within = ours["terminals"] == 0
-        next_obs = ours["observations"] + 1
-        np.testing.assert_array_equal(ours["next_observations"][within], next_obs[within])
-
-
-def test_next_observations_make_each_row_a_transition():
-    rows = np.random.default_rng(0).permutation(20)
-    data = {name: array[rows] for name, array in steps(20, [4], timeouts=[9]).items()}
-    data["next_observations"] = data["observations"] + 7
-    for name, array in transitions(data).items():
-        np.testing.assert_array_equal(array, data[name].astype(np.float32))
-
-
-@pytest.mark.parametrize("original", [False, True], ids=["own", "D4RL's"])
-@pytest.mark.parametrize("timeouts", [[7, 12], None], ids=["timeouts", "step limit"])
-@pytest.mark.parametrize("with_next", [False, True], ids=["", "next_observations"])
-def test_terminate_on_end_makes_an_episodes_last_step_terminal(
-    original, timeouts, with_next, tmp_path, monkeypatch
-):
+@pytest.mark.parametrize("timeouts, last", [([7, 12], [2, 7, 12]), (None, [2, 6, 11])])
+def test_terminate_on_end_in_a_file_of_d4rls(timeouts, last, tmp_path, monkeypatch):
     """D4RL's own count the steps of the limit from a terminal one on, and use no next ones."""
     data = steps(14, [2], timeouts)
-    if with_next:
-        data["next_observations"] = data["observations"] + 7
-    path = write_hdf5(tmp_path / "a.hdf5", data)
-    if original:
-        as_d4rls(path, monkeypatch)
+    more = {"next_observations": data["observations"] + 7}
+    path = as_d4rls(write_hdf5(tmp_path / "a.hdf5", data | more), monkeypatch)
     ours = d4rl.qlearning_dataset(gym.make("Point-v0"), path, terminate_on_end=True)
-    last = [2, 7, 12] if timeouts or not original else [2, 6, 11]
-    used = with_next and not original
-    np.testing.assert_array_equal(-ours["rewards"], range(14 if used else 13))  # 13's next: unknown
-    np.testing.assert_array_equal(ours["terminals"].nonzero()[0], last)
-    next_obs = ours["observations"] + (7 if used else 1)
-    np.testing.assert_array_equal(ours["next_observations"], next_obs)
+    check(ours, data, [(i, i + 1, i in last) for i in range(13)])
 
 
-@pytest.mark.parametrize("more", [{}, {"next_observations": np.zeros((9, 3))}])
-def test_timeouts_that_are_the_terminals_are_told(more):
-    with pytest.warns(UserWarning, match="^dataset: timeouts equal terminals"):
-        transitions(steps(9, terminals=[4, 8], timeouts=[4, 8]) | more)
+def told(data, env_id="Point-v0"):
+    """The texts of all warnings."""
+    with warnings.catch_warnings(action="ignore"):  # of an environment that is out of date
+        env = gym.make(env_id)
+    with warnings.catch_warnings(record=True, action="always") as found:
+        d4rl.qlearning_dataset(env, data)
+    return [str(one.message) for one in found]
+
+
+HEALTHY = steps(20, terminals=[4, 11], timeouts=[9, 16])
+ROWS = np.arange(20)
+EPISODE = np.searchsorted([4, 9, 11, 16], ROWS)
+FOLLOWING = np.roll(HEALTHY["observations"], -1, axis=0)
+ZEROS = {name: np.where(ROWS < 18, HEALTHY[name].T, 0).T for name in HEALTHY}
+ENDS = np.isin(ROWS, [4, 9, 11, 16])
+DOUBTS = [
+    (steps(9, timeouts=[6]), "7 steps without an end, more than the environment has"),
+    (steps(6, timeouts=[]), "6 steps without an end, .*"),
+    (HEALTHY | {"timeouts": 0 * ENDS, "next_observations": FOLLOWING}, "8 steps without .*"),
+    (HEALTHY | {"next_observations": FOLLOWING}, "2 next_observations at timeouts are the next .*"),
+    (ZEROS, "2 rows are zeros, as if never written"),
+    (
+        HEALTHY | {"observations": EPISODE[:, None] + np.zeros(3)},
+        "15 observations equal the next .*",
+    ),
+    (HEALTHY | {"terminals": ENDS}, "each timeout is a terminal, too; terminals must be 0 .*"),
+    (
+        steps(20, np.flatnonzero(~ENDS)),
+        "16 of 20 steps are terminal; only an episode's last one .*",
+    ),
+    (steps(20, timeouts=[0, 5, 10, 15]), "time ends episodes of one step; timeouts mark .*"),
+    (steps(9, timeouts=[3, 4, 7, 8]), "time ends episodes of one step; timeouts mark .*"),  # of 2
+    (HEALTHY | {"rewards": ~np.roll(ENDS, 1)}, "the reward after each end is 0; leave out .*"),
+    (HEALTHY | {"actions": HEALTHY["actions"] * ~ENDS[:, None]}, "the action of each end is 0; .*"),
+    (HEALTHY | {"is_first": np.roll(ENDS, 1)}, "is_first is not read; terminals and timeouts .*"),
+    (HEALTHY | {"dones": (ROWS[:, None] == 2) * 1.0}, "dones is not read; terminals and time.*"),
+    (HEALTHY | {"next_obs": HEALTHY["observations"]}, "next_obs is not read; name it next_obs.*"),
+]
+
+
+@pytest.mark.parametrize("data, doubt", DOUBTS)
+def test_what_looks_right_and_may_not_be_is_said_in_one_line(data, doubt, tmp_path, monkeypatch):
+    """But of a file of D4RL's own, which is as it is."""
+    path = write_hdf5(tmp_path / "a.hdf5", data)
+    for one, where in ((data, "dataset"), (path, path)):
+        (line,) = told(one)
+        assert re.fullmatch(f"{where}: {doubt}", line)
+    assert told(as_d4rls(path, monkeypatch)) == []
+
+
+NO_DOUBTS = [
+    HEALTHY,
+    steps(5, timeouts=[]),  # as long as an episode
+    steps(12, [4], None),  # by the step limit
+    HEALTHY | {"next_observations": HEALTHY["observations"] + 7},
+    HEALTHY | {"dones": ENDS, "masks": ~ENDS, "valid": np.ones(20), "ids": ROWS, "scale": 1},
+    HEALTHY
+    | {"words": ["a"] * 20, "ragged": [[0], [0, 1]], "none": None, "images": np.ones((20, 9))},
+    HEALTHY | {"rewards": ROWS % 5 == 3},  # mostly 0
+    steps(9, terminals=[8], timeouts=[3, 8]),  # in one step
+]
+
+
+@pytest.mark.parametrize("data", NO_DOUBTS)
+def test_what_is_right_gives_no_warning(data):
+    assert told(data) == []
+
+
+def test_a_demonstration_of_d4rls_tasks_may_be_longer_than_an_episode():
+    for n, doubts in ((600, 0), (601, 1)):
+        data = steps(n, timeouts=[n - 1])
+        data["observations"] = np.tile(data["rewards"], (46, 1)).T
+        data["actions"] = np.zeros((n, 26))
+        assert len(told(data, "hammer-human-v0")) == doubts
+
+
+OTHER_NAMES = ["episode_terminals", "timeout", "truncated", "truncations", "dones", "is_last"]
+
+
+@pytest.mark.parametrize("name", [*OTHER_NAMES, "terminations"])
+def test_ends_under_another_librarys_name(name, tmp_path):
+    data = steps(12, [4]) | {name: np.isin(np.arange(12), [2, 4, 7])}
+    path = write_hdf5(tmp_path / "a.hdf5", data)
+    for one, where in ((data, "dataset"), (path, path)):
+        with pytest.raises(
+            ValueError, match=f"^{where}: {name}: D4RL's names are terminals .*time"
+        ):
+            transitions(one)
 
 
 NAN = [0, 0, 0, 0, np.nan, 0, 0, 0, np.nan]
@@ -191,8 +303,7 @@ BAD = [
     ("observations", np.full((9, 3), d4rl.FLOAT32_MAX), "observations has 27 NaN .* row 0"),
     ("actions", [[0, 0]] * 7 + [[0, 2.1], [-3, 0]], r"2 actions are out of Box\(.* row 7"),
     ("timeouts", np.ones(9), "no transition among 9 steps"),
-    ("terminations", np.zeros(9), "terminations, .* must be named terminals, .* --minari"),
-    ("truncations", np.zeros(9), ".*truncations must be named .*timeouts"),
+    ("rewards", np.ma.masked_equal(np.arange(9.0), 3), "rewards have masked numbers: fill them"),
     ("rewards", [[1, 2], [3]], r"must be arrays \(.*"),
     ("rewards", {"a group": np.zeros(9)}, "observations must be numbers of .* beside 1 rewards"),
 ]
@@ -204,7 +315,13 @@ def test_bad_arrays(name, array, problem):
         transitions(steps(9) | {name: array})
 
 
-def test_missing_and_empty_arrays():
+def test_missing_and_empty_arrays(tmp_path):
+    """Of a file those that are there are named."""
+    path = write_hdf5(tmp_path / "a.hdf5", {"obs": np.zeros(9), "infos/qpos": np.zeros(9)})
+    with pytest.raises(
+        ValueError, match=f"^{path}: actions, .*, terminals missing among infos, obs$"
+    ):
+        transitions(path)
     with pytest.raises(ValueError, match="^dataset: actions, terminals missing"):
         transitions({"observations": np.zeros((9, 3)), "rewards": np.zeros(9)})
     with pytest.raises(ValueError, match="^dataset: actions, observations, rewards, terminals "):
@@ -217,13 +334,14 @@ MAPPINGS = {
     "UserDict": lambda data, path: collections.UserDict(data),
     "proxy": lambda data, path: types.MappingProxyType(data),
     "np.load": lambda data, path: np.savez(path, **data) or np.load(path),
+    "tensors": lambda data, path: {name: torch.as_tensor(array) for name, array in data.items()},
     "h5py.File": lambda data, path: h5py.File(write_hdf5(path, data)),
 }
 
 
 @pytest.mark.parametrize("kind", MAPPINGS)
 def test_arrays_in_any_mapping(kind, tmp_path):
-    data = steps(30, terminals=[5], timeouts=[9])
+    data = steps(14, terminals=[4], timeouts=[9])
     given = MAPPINGS[kind](data, tmp_path / "a.npz")
     np.testing.assert_equal(transitions(given), transitions(data))
     assert d4rl.describe(given) == d4rl.describe(data)
@@ -241,18 +359,46 @@ def test_what_is_neither_a_path_nor_arrays(given):
 
 def test_d4rls_demonstrations_may_be_out_of_bounds():
     actions = np.tile([1.5, -1.5, 0.5], (9, 1))
-    data = steps(9) | {"observations": np.zeros((9, 11)), "actions": actions}
+    data = steps(9) | {"observations": np.eye(9, 11), "actions": actions}
     ours = d4rl.qlearning_dataset(gym.make("hopper-v0"), data)
     assert (ours["actions"] == actions[:8]).all()
-    with pytest.warns(UserWarning, match="^dataset: 9 actions are out of bounds and were clipped"):
-        ours = d4rl.qlearning_dataset(d4rl.make("hopper"), data)
-    assert (ours["actions"] == [1, -1, 0.5]).all()
+    with pytest.warns(UserWarning, match="^9 actions are out of bounds and were clipped"):
+        assert (d4rl.make("hopper").unit(actions) == [1, -1, 0.5]).all()
+
+
+def test_columns_of_a_file_are_flat(tmp_path):
+    """As the original has them, for whoever reads them beside `qlearning_dataset`."""
+    data = steps(9, [4], [8])
+    columns = {name: array.reshape(9, -1) for name, array in data.items()}
+    arrays = d4rl.read(write_hdf5(tmp_path / "a.hdf5", columns))
+    for name, array in data.items():
+        np.testing.assert_array_equal(arrays[name], array, strict=name != "rewards")
+
+
+@pytest.mark.parametrize("kind", ["virtual", "external", "link"])
+def test_a_file_whose_arrays_lie_in_another(kind, tmp_path):
+    """It stays as it is when they change."""
+    other = write_hdf5(tmp_path / "b.hdf5", steps(9))
+    path = write_hdf5(tmp_path / "a.hdf5", steps(9))
+    with h5py.File(path, "a") as file:
+        rewards = file.pop("rewards")
+        if kind == "virtual":
+            layout = h5py.VirtualLayout(rewards.shape, rewards.dtype)
+            layout[:] = h5py.VirtualSource(other, "rewards", rewards.shape)
+            file.create_virtual_dataset("rewards", layout)
+        if kind == "external":
+            (tmp_path / "c").write_bytes(bytes(36))
+            file.create_dataset("rewards", (9,), "f4", external=[(tmp_path / "c", 0, 36)])
+        if kind == "link":
+            file["rewards"] = h5py.ExternalLink(other, "rewards")
+    with pytest.raises(ValueError, match=f"^{path}: .*its arrays lie in other files"):
+        transitions(path)
 
 
 def test_files(tmp_path, monkeypatch):
     """~ is the home folder. Other arrays are not read, here 114 GiB that were never written."""
     monkeypatch.setenv("HOME", str(tmp_path))
-    data = steps(30, terminals=[5], timeouts=[9])
+    data = steps(14, terminals=[4], timeouts=[9])
     path = write_hdf5(tmp_path / "a.hdf5", data | {"metadata/algorithm": "SAC"})
     with h5py.File(path, "a") as file:
         file.create_dataset("images", (10**7, 64, 64, 3), "uint8", chunks=(1, 64, 64, 3))
@@ -285,46 +431,52 @@ def test_minaris_groups_are_no_arrays(group, tmp_path):
 
 
 MADE_IN = [  # environment in a file's metadata, that of its use, whether the two differ
-    ("AdroitHandDoor-v1", "door-human-v1", False),
+    ("AdroitHandDoor-v1", "door-human-v1", False),  # as in the file that ships here
     ("door", "door-expert-v1", False),
-    ("Hopper-v5", "hopper-medium-v2", False),
-    ("mine:Point-v1", "Point-v0", False),
+    ("Hopper-v4", "hopper-medium-v2", False),
+    ("mine:Point-v0", "Point-v0", False),
     ([7, 8], "Point-v0", False),  # no words
     (None, "Point-v0", False),
     (np.bytes_("Pointed-v0"), "Point-v0", True),
     ("halfcheetah", "walker2d-medium-v2", True),
     ("Walker2d-v4", "halfcheetah-v0", True),
     ("AdroitHandDoorSparse-v1", "door-v0", True),
-    ("Pointed-v0", "Point-v0", True),
+    ("Hopper-v5", "Hopper-v4", True),
+    ("Hopper-v5", "hopper-medium-v2", True),
+    ("mine:hopper-v0", "hopper-v0", True),
+    ("hopper-full-replay", "Point-v0", True),  # no version 0
 ]
 
 
-@pytest.mark.parametrize("made_in, env_id, told", MADE_IN)
-def test_a_file_that_names_another_environment(made_in, env_id, told, tmp_path, monkeypatch):
-    env = d4rl.make(env_id)
-    data = steps(9) | {"observations": np.zeros((9, *env.observation_space.shape))}
+def file_for(env_id, path):
+    env = gym.make(env_id)
+    data = steps(9)
+    data["observations"] = np.tile(data["rewards"], (*env.observation_space.shape, 1)).T
     data["actions"] = np.zeros((9, *env.action_space.shape))
-    path = write_hdf5(tmp_path / "a.hdf5", data)
+    return write_hdf5(path, data)
+
+
+@pytest.mark.parametrize("made_in, env_id, differs", MADE_IN)
+def test_a_file_that_names_another_environment(made_in, env_id, differs, tmp_path):
+    with warnings.catch_warnings(action="ignore"):  # of Hopper-v4
+        path = file_for(env_id, tmp_path / "a.hdf5")
     with h5py.File(path, "a") as file:
         file.create_group("metadata").attrs.update({"environment": made_in} if made_in else {})
-    if not told:
-        d4rl.qlearning_dataset(env, path)
-        as_d4rls(path, monkeypatch, made_in := "ant-medium-v0")  # D4RL's own do not name it
     name = made_in.decode() if isinstance(made_in, bytes) else made_in
-    with pytest.warns(UserWarning, match=f"^{path}: made in {name}, and used for {env_id}$"):
-        d4rl.qlearning_dataset(env, path)
+    line = f"{path}: made in {name}, and used for {env_id}"
+    assert told(path, env_id) == [line] * differs
 
 
-def test_time_that_never_ran_out_is_said(tmp_path, monkeypatch):
-    """Two episodes are joined there, but in a file of D4RL's own, which is as it is."""
-    transitions(steps(5, timeouts=[]))  # as long as an episode
-    transitions(steps(9, terminals=[4], timeouts=[]))
-    transitions(steps(9, timeouts=[6]))  # longer, as D4RL's demonstrations are
-    whole = steps(6, timeouts=[])
-    transitions(whole | {"next_observations": whole["observations"]})
-    transitions(as_d4rls(write_hdf5(tmp_path / "a.hdf5", whole), monkeypatch))
-    with pytest.warns(UserWarning, match="^dataset: 6 steps without a timeout, more than Point-v0"):
-        transitions(whole)
+def test_a_file_of_d4rls_that_is_another_data_set(tmp_path, monkeypatch):
+    """A file of two names is both, and an environment without data takes any of its task's."""
+    path = file_for("door-v0", tmp_path / "a.hdf5")
+    for name in ("door-human-v0", "door-human-longhorizon-v0"):
+        as_d4rls(path, monkeypatch, name)
+    for env_id in ("door-human-v0", "door-human-longhorizon-v0", "door-v0"):
+        assert told(path, env_id) == []
+    for env_id in ("door-human-v1", "door-expert-v0"):
+        (line,) = told(path, env_id)
+        assert re.fullmatch(f"{path}: made in door-human.*-v0, and used for {env_id}", line)
 
 
 @pytest.mark.parametrize("name", [d4rl.DEMO, "door-human-rebuilt.hdf5"])
@@ -360,6 +512,8 @@ SPACES = {
     "float32": gym.spaces.Box(np.float32([-0.9, -2]), np.float32([0.3, 7])),
     "float64": gym.spaces.Box(np.array([-9.6, 0]), np.array([6.5, 1e5]), dtype=np.float64),
     "D4RL's": gym.spaces.Box(-1, 1, (2,)),
+    "narrow": gym.spaces.Box(-1e-3, 1e-3, (2,)),
+    "far": gym.spaces.Box(np.array([1e4, -7e5]) / 3, np.array([2e4, 7e5]) / 3, dtype=np.float64),
 }
 
 
@@ -375,7 +529,7 @@ def test_actions_have_their_spaces_units_and_type(kind, monkeypatch):
     assert env.action_space == gym.spaces.Box(-1, 1, (2,))
     env.reset()
     data = steps(201) | {"actions": actions, "next_observations": np.zeros((201, 3))}
-    unit = d4rl.qlearning_dataset(env, data)["actions"]
+    unit = env.unit(d4rl.qlearning_dataset(env, data)["actions"])
     assert unit.dtype == np.float32
     np.testing.assert_allclose(unit, np.linspace([-1, -1], [1, 1], 201), rtol=0, atol=1e-6)
     for action in [*unit, np.float32([-1.5, 1.5])]:
@@ -385,6 +539,8 @@ def test_actions_have_their_spaces_units_and_type(kind, monkeypatch):
     assert (abs(np.array(Point.played[:201], float) - actions) <= rounding * width).all()
     np.testing.assert_array_equal(Point.played[201], [space.low[0], space.high[1]])
     data["actions"] = actions + 1e-4 * width
+    with pytest.warns(UserWarning, match="^1 actions are out of bounds and were clipped"):
+        env.unit(data["actions"])
     with pytest.raises(ValueError, match=r"1 actions are out of Box\(.*, the first in row 200"):
         d4rl.qlearning_dataset(env, data)
 
@@ -452,11 +608,55 @@ def test_faults(server, tmp_path, monkeypatch, fault):
     why = f"{host}: {FAULTS[fault]}"
     put = f"Put {NAME}, or a substitute as door-human-rebuilt.hdf5, into {tmp_path}"
     lines = [f"door-human: no {NAME} ({why}, {why}).", f"{put} (D4RL_DATASET_DIR)."]
-    assert str(error.value).splitlines() == lines
+    how = "To make one: python benchmark/make_dataset.py --help"
+    assert str(error.value).splitlines() == [*lines, how]
     assert list(tmp_path.iterdir()) == []
     play(server, monkeypatch, fault, "200")
     path = d4rl.download("door-human")
     assert path.read_bytes() == DEMO and list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    "env_id, words",
+    [
+        ("walker2d-medium", "--policy walker2d-medium --out {}/walker2d-medium-rebuilt.hdf5"),
+        (
+            "hopper-medium-expert-v2",
+            "--policy hopper-medium hopper-expert --out {}/hopper-medium-e",
+        ),
+        ("hopper-medium-replay", "--help"),
+    ],
+)
+def test_who_has_no_file_is_told_what_makes_a_substitute(
+    env_id, words, server, tmp_path, monkeypatch
+):
+    play(server, monkeypatch, "404", "404")
+    with pytest.raises(OSError) as error:
+        d4rl.download(env_id)
+    line = str(error.value).splitlines()[-1]
+    make = "To make one: python benchmark/make_dataset.py "
+    assert line.startswith(make + words.format(tmp_path))
+
+
+def test_what_ships_and_is_missing(server, tmp_path):
+    """The copied package without its data. No server has it."""
+    with pytest.raises(OSError, match=f"^{tmp_path / d4rl.DEMO}: missing; the project has it"):
+        d4rl.download("door-demo")
+    assert server.asked == []
+
+
+@pytest.mark.parametrize(
+    "env_id, hint",
+    [
+        ("dor-human", "did you mean door-human-v[01]\\? tasks: hopper, "),
+        ("hopper-mediun-v0", "did you mean hopper-medium-v0\\? tasks: hopper, "),
+        ("hammer", "tasks: hopper, .* relocate$"),
+        ("Pendulum-v1", "tasks: hopper, .* relocate$"),
+    ],
+)
+def test_an_id_without_data(env_id, hint):
+    with pytest.raises(ValueError, match=f"^{env_id}: no data of it; give --dataset-path; {hint}"):
+        d4rl.download(env_id)
 
 
 def test_without_a_checksum_only_d4rls_server_is_asked(server, tmp_path, monkeypatch):
@@ -497,8 +697,6 @@ def test_where_a_file_is_looked_for(server, tmp_path, monkeypatch, capsys):
         path.write_bytes(DEMO + b"x")
         with pytest.raises(ValueError, match=f"^{path}: not D4RL's file .*; move it away$"):
             d4rl.download(env_id)
-    with pytest.raises(ValueError, match="^door: no data of it; give --dataset-path. Sets: "):
-        d4rl.download("door")
     assert len(server.asked) == 1 and capsys.readouterr().out == ""
 
 
@@ -578,19 +776,26 @@ def test_flags_are_0_or_1(name):
         d4rl.qlearning_dataset(d4rl.make("Point-v0"), arrays)
 
 
-def test_an_episode_that_begins_with_integers_and_gives_rewards_in_arrays():
-    """The policy sees what the environment shows, and the return is a number."""
+class Odd(Point):
+    """Begins with integers, says to have integers, has one buffer for all steps, gives rewards in
+    arrays."""
 
-    class Odd(Point):
-        def reset(self, seed=None, options=None):
-            self.at = 0.0
-            return np.zeros(3, int), {}
+    observation_space = gym.spaces.Box(0, 255, (3,), np.uint8)
 
-        def step(self, action):
-            self.at += 0.4
-            return np.full(3, self.at, np.float32), np.ones(1), False, self.at > 1, {}
+    def reset(self, seed=None, options=None):
+        self.buffer = np.zeros(3, np.float32)
+        return np.full(3, seed), {}
 
+    def step(self, action):
+        self.buffer += 0.4
+        return self.buffer, np.ones(1), False, self.buffer[0] > 1, {}
+
+
+def test_an_odd_environment_is_played_as_it_is():
+    """The policy sees what each environment shows, and a return is a number."""
     seen = []
-    act = lambda obs: seen.append(obs[0, 0]) or np.zeros((1, 2))
-    assert d4rl.play(act, [d4rl.UnitActions(Odd())], 0).tolist() == [3]
-    np.testing.assert_allclose(seen, [0, 0.4, 0.8], rtol=1e-6)
+    act = lambda obs: seen.append(obs.copy()) or np.zeros((2, 2))
+    envs = [d4rl.UnitActions(Odd()), d4rl.UnitActions(Odd())]
+    assert d4rl.play(act, envs, 7).tolist() == [3, 3]
+    np.testing.assert_array_equal(seen[0], [[7] * 3, [8] * 3])
+    np.testing.assert_allclose(seen[1:], np.float32([[[0.4] * 3] * 2, [[0.8] * 3] * 2]))

@@ -125,6 +125,8 @@ def test_a_name_is_a_short_file_and_no_other_runs():
     names += [run.name_of("own/Task-v0", "bear+sn", 0, []), run.name_of("T" * 300, "bear", 0, [])]
     assert len(set(names)) == 7 and max(map(len, names)) <= 80
     assert not any(set(name) & set("/: ") for name in names)
+    of_seed_1 = run.name_of("own:Task-v0", "bear+sn", 1, options[-1])
+    assert of_seed_1 == names[4].replace("__0__", "__1__")
 
 
 @pytest.mark.parametrize("methods, option, warned", [
@@ -172,8 +174,11 @@ result = {"history": history, "updates": 10, "data": {"path": "/a/b", "max_rewar
 """
 
 
-def test_ray_starts_again_what_was_killed_and_no_error(stub, tmp_path, capsys):
-    (tmp_path / "stub.py").write_text(STUB)
+def test_ray_starts_again_what_was_killed_and_no_error(stub, tmp_path, monkeypatch, capsys):
+    """Also where somebody's benchmark.py lies in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    Path("benchmark.py").write_text("")
+    Path("stub.py").write_text(STUB)
     settings = {"include_dashboard": False, "log_to_driver": False}
     runs = run.grid(stub, []) | run.grid(stub, ["--beta", "2.0"])
     with ray.init("local", num_cpus=2, object_store_memory=10**8, **settings):
@@ -324,12 +329,12 @@ class Ray:
     where a test says what that is."""
 
     exceptions = ray.exceptions
+    cloudpickle = SimpleNamespace(dumps=lambda task: task, loads=lambda task: task)
     wanted = {}
 
     def init(self, address, runtime_env, **_):
         assert address == self.wanted.get("address", "local")
-        modules = runtime_env["env_vars"]["PYTHONPATH"].split(os.pathsep)
-        assert modules == [str(Path(run.__file__).parents[1]), "/their/modules"]
+        assert runtime_env == {"env_vars": {"PYTHONPATH": "/their/modules"}}
 
     def nodes(self):
         nodes = self.wanted.get("nodes", [(True, {"CPU": 9.0})])
@@ -337,7 +342,7 @@ class Ray:
 
     def remote(self, num_cpus, num_gpus, max_retries, retry_exceptions):
         assert (num_cpus, num_gpus) == self.wanted.get("resources", (1, 0))
-        return lambda train: SimpleNamespace(remote=lambda *given: lambda: train(*given))
+        return lambda work: SimpleNamespace(remote=lambda *given: lambda: work(*given))
 
     def wait(self, references, timeout):
         return references[:1], references[1:]
@@ -442,7 +447,7 @@ STUDIES = """
 tasks = ["door-demo"]
 methods = ["bear"]
 seeds = 1
-options = "--beta 2 --fork-of runs/{task}-{seed}"
+options = "--beta 2 --fork-of {task}-{seed}"
 [[why.grid]]
 tasks = ["door-demo"]
 methods = ["bear"]
@@ -458,7 +463,7 @@ def test_a_study_is_its_grids_and_forks_run_last(at_once, stub, processes, monke
     forks = []
 
     def fork(source, run_dir, agent_type, args):
-        forks.append((str(source), run_dir.name, args.beta, len(processes.started)))
+        forks.append((source, run_dir.name, args.beta, len(processes.started)))
 
     monkeypatch.setattr(run, "fork", fork)
     words = ["--study", "why", "--folder", str(stub.folder), "--total-steps", "11"]
@@ -467,7 +472,9 @@ def test_a_study_is_its_grids_and_forks_run_last(at_once, stub, processes, monke
     commands = [words for _, words, _ in processes.started]
     seeds = [words[words.index("--seed") + 1] for words in commands]
     assert seeds == ["0", "1", "0"] and all(words[-1] == "11" for words in commands)
-    assert forks == [("runs/door-demo-0", f"{NAME}__beta-2__total-steps-11", 2, 2)]
+    assert forks == [
+        (stub.folder / "work" / "door-demo-0", f"{NAME}__beta-2__total-steps-11", 2, 2)
+    ]
     result = json.loads((stub.folder / f"{NAME}__total-steps-11.json").read_text())
     assert (result["study"], result["updates"]) == ("why", 11)
     with pytest.raises(ArgumentTypeError, match="^--study what: there are other, why$"):
