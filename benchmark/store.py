@@ -49,7 +49,7 @@ PACKAGES = ("torch", "numpy", "gymnasium", "gymnasium_robotics", "mujoco")
 GROWS = {*PACKAGES, "total_steps", "updates", "log_every", "cuda_graph", "commit", "command"}
 GROWS |= {"max_reward", "study"}
 # and what one place says of a run and another does not.
-OF_A_PLACE = {"run", "method", "data", "hardware", "precision"}
+OF_A_PLACE = {"run", "data", "hardware", "precision"}
 
 
 # What others published.
