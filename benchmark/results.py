@@ -50,7 +50,7 @@ import tyro
 from matplotlib.testing.compare import compare_images
 from matplotlib.testing.exceptions import ImageComparisonFailure
 
-from benchmark import figures, stats, store
+from benchmark import drawings, figures, stats, store
 from benchmark.files import errors_in_one_line, write
 
 TEMPLATES = ROOT / "benchmark" / "templates"
@@ -333,7 +333,7 @@ def main(args: Args) -> list[str]:
         print("\n".join(store.add(args.paths, args.hardware, study=args.study)))
     found = [line for file in sorted(TEMPLATES.rglob("*.j2")) for line in typed(file)]
     t = store.load()
-    texts, drawn = pages(t), figures.ours(t)
+    texts, drawn = pages(t), figures.ours(t) | drawings.ours(t)
     if args.check:
         found += [line for page, text in texts.items() for line in wrong_page(page, text)]
         return found + [line for pair in drawn.items() for line in wrong_picture(*pair)]

@@ -129,8 +129,8 @@ def precision_of(asked: str, hardware: str) -> str:
     return "bfloat16" if asked == "medium" and amx else "float32"
 
 
-def run_name(row: dict, args: dict) -> str:
-    """Task, method, arguments that are not the method's, its study, precision and seeds."""
+def run_name(row: dict, args: dict, apart: str | None = None) -> str:
+    """Task, method, arguments that are not the method's, what sets it apart, precision, seeds."""
     method = METHODS[row["method"]].command if row["method"] in METHODS else "uwac.py"
     usual = usual_args(method, row["task"])
     names = changed(args | {"warmup_steps": usual["warmup_steps"]}, usual)
@@ -139,7 +139,7 @@ def run_name(row: dict, args: dict) -> str:
     words = [f"{SHORT.get(name, name).replace('_', '-')}-{args[name]}" for name in others]
     first, last = row["seed"], row["seed"] + row["num_seeds"] - 1
     seeds = f"{first}-{last}" if last > first else f"{first}"
-    words += [row["study"]] if row.get("study") else []
+    words += [apart] if apart else []
     return "_".join([row["task"], row["method"], *words, row["precision"], seeds])
 
 
@@ -164,7 +164,7 @@ def run_row(result: dict, hardware: str | None = None) -> dict:
     versions |= {name.replace("-", "_"): of for name, of in result.get("versions", {}).items()}
     row |= {name: versions.get(name) for name in PACKAGES}
     row["sha256"] = " ".join(f"{file}:{of}" for file, of in scripts_of(result).items())
-    return {"run": run_name(row, args)} | row
+    return {"run": run_name(row, args, result.get("apart"))} | row
 
 
 def by_agent(values: dict, agents: int) -> Iterator[dict]:
@@ -344,7 +344,7 @@ def add(
                 found = read_json(file)
                 of_a_run = isinstance(found, dict) and "args" in found and "clips" not in found
                 if of_a_run and study:
-                    found["study"] = study
+                    found["study"] = found["apart"] = study
                 rows = rows_of(found, run, hardware) if of_a_run else other_rows(found, file)
                 lines.append(put(tables, rows, file.name))
             except (ValueError, KeyError, TypeError) as error:

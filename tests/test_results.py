@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from benchmark import figures, results, stats, store
+from benchmark import drawings, figures, results, stats, store
 
 QUICK = {"run": "door-demo_bear_warmup-500_quick-start_float32_0"}
 FORKS = {"run": "door-human_bear_forks_tf32_0-2"}
@@ -33,7 +33,7 @@ def test_no_result_is_typed_into_a_template():
 
 
 def test_pictures_are_what_figures_py_draws(t):
-    drawn = figures.ours(t)
+    drawn = figures.ours(t) | drawings.ours(t)
     assert [line for pair in drawn.items() for line in results.wrong_picture(*pair)] == []
 
 
@@ -210,16 +210,18 @@ def test_how_numbers_are_printed(form, value, text):
 
 def test_add_writes_the_pages(root, monkeypatch, capsys):
     """As --check says before and after; nothing is written where a template fails."""
-    monkeypatch.setattr(results.figures, "ours", lambda t: {})
-    monkeypatch.setattr(results.store, "add", lambda paths, hardware: [f"{paths[0]} {hardware}"])
+    for module in (results.figures, results.drawings):
+        monkeypatch.setattr(module, "ours", lambda t: {})
+    added = lambda paths, hardware, study: [f"{paths[0]} {hardware} {study}"]
+    monkeypatch.setattr(results.store, "add", added)
     (root / "templates" / "PAGE.md.j2").write_text('{{ data("door-human", "bound") | n }}\n')
     (root / "PAGE.md").write_text("7\n")
     assert results.main(results.Args(check=True)) == [
         "PAGE.md:1: not what templates/PAGE.md.j2 gives"
     ]
-    assert results.main(results.Args("add", (root / "run",), "a Xeon")) == []
+    assert results.main(results.Args("add", (root / "run",), "a Xeon", "class")) == []
     assert (root / "PAGE.md").read_text() == "1,999\n" and capsys.readouterr().out.endswith(
-        "a Xeon\n"
+        "a Xeon class\n"
     )
     assert results.main(results.Args(check=True)) == []
     for text, line in (("\n{{ nothing }}", 2), ("{{ 1", 1), ('{{ data("a", "b") }}', 1)):

@@ -136,6 +136,9 @@ def test_another_run_of_the_name_is_refused(folder, tmp_path, other, why):
         store.add([new, another], folder=folder)
     assert str(error.value).startswith(f"{another}/result.json: nothing is added: ")
     assert why in str(error.value) and before == content_of(folder)
+    store.add([another], folder=folder, study="class")
+    apart, first = rows(folder, "runs")
+    assert apart["study"] == "class" and apart["run"] == first["run"].replace("_f", "_class_f")
 
 
 @pytest.mark.parametrize("content, problem", [
