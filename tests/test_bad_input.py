@@ -46,11 +46,10 @@ CASES = [
     (speed, "--threads 1 --folder=~/damaged", "damaged/speed.json: damaged, move it away"),
     (true_q, "", "name tasks or files of data, or policies"),
     (true_q, "points.hdf5", "points.hdf5: has no timeouts"),
-    (uwac, "--env-id door-demo --dropout 0", "--dropout 0: no variance to weigh by; add --weigh"),
-    (uwac, "--resume nothing", "nothing/checkpoint.pt"),
+    (uwac, "--env-id door-demo --resume", "--resume: which run? Add --run-dir"),
     (uwac, "--env-id Nothing-v0", "Nothing-v0"),
-    (uwac, "--env-id door-demo --dataset-path missing.hdf5", "No such file or directory"),
-    (uwac, "--env-id door-demo --run-dir .", "File exists"),
+    (uwac, "--env-id door-demo --dataset-path missing.hdf5", "missing.hdf5: no such file"),
+    (uwac, "--env-id door-demo --run-dir .", ". exists: add --resume to go on there, or"),
     (uwac, "--env-id door-demo --cuda-graph", "--cuda-graph: there is no GPU"),
     (uwac, "--env-id door-demo --run-dir points.hdf5/run", "points.hdf5/run"),
     (variance, "--folder=~/damaged", "damaged/variance.json exists: choose another --folder"),
@@ -63,6 +62,7 @@ BOXES = [  # of the parser
     (run, "--methods uwac --beta -1", "beta Input should be greater than 0"),
     (run, "--totl-steps 40", "Unrecognized options: --totl-steps"),
     (run, "--legs 0", "legs Input should be greater than 0"),
+    (uwac, "--dropout 0", "dropout Input should be greater than 0"),
     (variance, "--rates 0.1 1", "rates.1 Input should be less than 1"),
 ]
 ALSO = {make_dataset: " --folder .", uwac: " --total-steps 1", weights: " --total-steps 1"}
