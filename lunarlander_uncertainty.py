@@ -455,7 +455,13 @@ def main(args: Args) -> dict:
     print(f"expert's mean return: {mean_return:.1f}; results in {run}")
     versions = {package.__name__: package.__version__ for package in (torch, np, gym)}
     result = {"args": vars(args), "versions": versions, "mean_return": mean_return, "clips": {}}
-    for clip in ("left", "top"):
+    clips = ("left", "top")
+    try:
+        for clip in clips:
+            cut(expert, clip)
+    except ValueError as error:
+        sys.exit(f"error: {error}")
+    for clip in clips:
         print(f"clip {clip}")
         result["clips"][clip], figure = study(expert, clip, args)
         figure.savefig(run / f"{clip}.png", dpi=100)
@@ -469,5 +475,5 @@ if __name__ == "__main__":
         main(tyro.cli(Args, description=__doc__))
     except KeyboardInterrupt:
         sys.exit("stopped")
-    except (FloatingPointError, ValueError) as error:
+    except FloatingPointError as error:
         sys.exit(f"error: {error}")
