@@ -33,6 +33,7 @@ KEYS = {  # of the rows that `add` adds, or replaces by later ones
     "variance": ["rate", "spectral_norm", "actions", "estimate", "passes", "hardware"],
     "lunarlander": ["beta", "removed", "agent", "step"],
 }
+PLAYED = ["agent", "step", "policy", "candidates", "episodes", "score", "score_std"]
 STEP = ["run", "agent", "step"]
 DIAGNOSED = {"mmd": "mmd_10", "ood_auroc": "auroc_uniform", "q_share": "q_share_diagnosed"}
 SHORT = {"warmup_steps": "warmup", "mmd_kernel": "kernel"}  # in names of runs
@@ -349,10 +350,12 @@ def studies(folder: Path = FOLDER) -> dict[str, dict]:
 
 
 def best_played(policies: pd.DataFrame) -> pd.DataFrame:
-    """Of several evaluations of an agent's policy at a step the one of the most episodes."""
+    """Of several evaluations of an agent's policy at a step the one of the most episodes, with the
+    standard error over these."""
     key = [*STEP, "policy", "candidates"]
     ordered = policies.sort_values("episodes", ascending=False, kind="stable")
-    return ordered.drop_duplicates(key).sort_index()
+    found = ordered.drop_duplicates(key).sort_index()
+    return found.assign(score_se=found["score_std"] / found["episodes"] ** 0.5)
 
 
 def load(folder: Path = FOLDER) -> SimpleNamespace:
@@ -369,10 +372,9 @@ def load(folder: Path = FOLDER) -> SimpleNamespace:
     t.runs["name"] = [name_of(row["method"], row) for row in t.runs.to_dict("records")]
     of_one = best_played(t.policies[t.policies["policy"].isin(["sample", "vae", "best"])])
     of_one = of_one[(of_one["policy"] != "best") | (of_one["candidates"] == 100)]
-    played = of_one.pivot(index=STEP, columns="policy", values="score")
-    error = of_one["score_std"] / of_one["episodes"] ** 0.5
-    errors = of_one.assign(error=error).pivot(index=STEP, columns="policy", values="error")
-    played = played.join(errors.add_suffix("_se")).reset_index()
+    played = of_one.pivot(index=STEP, columns="policy", values=["score", "score_se"])
+    played.columns = [f"{policy}{kind.removeprefix('score')}" for kind, policy in played]
+    played = played.reset_index()
     q = t.returns.query("of == 'run'").assign(agent=0).drop(columns=["task", "of", "bound"])
     agents = t.history.merge(t.diagnoses, "outer", STEP, suffixes=("", "_diagnosed"))
     for name, diagnosed in DIAGNOSED.items():
