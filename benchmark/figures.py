@@ -158,12 +158,12 @@ def curves(rows: pd.DataFrame, metrics: list[str], title: str, references: dict,
 
 def policies(table: pd.DataFrame, title: str, references: dict, unit: str) -> Figure:
     """A panel for each method, a line for each policy with a band of a standard error; `table` has
-    method, who, updates, score and "score error"."""
-    methods, names = list(table["method"].unique()), list(table["who"].unique())
+    method, policy, updates, score and "score error"."""
+    methods, names = list(table["method"].unique()), list(table["policy"].unique())
     colours = dict(zip(names, sns.color_palette("colorblind", len(names)).as_hex()))
     figure, axes = panels(len(methods))
     for panel, method in zip(axes, methods):
-        for name, some in table[table["method"] == method].groupby("who", sort=False):
+        for name, some in table[table["method"] == method].groupby("policy", sort=False):
             style = {"color": colours[name], "marker": "o", "capsize": 3, "label": name}
             panel.errorbar(some["updates"], some["score"], some["score error"], **style)
         panel.set(title=method, ylabel=unit)

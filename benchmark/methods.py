@@ -108,6 +108,12 @@ def usual_args(command: str, env_id: str) -> dict:
     return vars(tyro.cli(script_of(command).Args, args=words))
 
 
+def usual_of(method: str, algorithm: str, env_id: str) -> dict:
+    """The same of a method; of its script, or else of uwac.py, where METHODS does not have it."""
+    known = METHODS[method].command if method in METHODS else SCRIPTS.get(algorithm, "uwac.py")
+    return usual_args(known, env_id)
+
+
 def changed(args: dict, usual: dict) -> list[str]:
     """Names of the arguments that make a method and are not as usual."""
     names = [name for name in args if name not in (*OF_A_RUN, *CONDITIONS)]
@@ -133,10 +139,9 @@ def name_of(method: str, args: dict) -> str:
 
 def label_of(method: str, algorithm: str, args: dict) -> str:
     """The name, and the arguments that are not the method's, as in "UWAC + SN, beta 2.5"."""
-    command = METHODS[method].command if method in METHODS else SCRIPTS.get(algorithm, "uwac.py")
-    name, usual = name_of(method, args), usual_args(command, args["env_id"])
-    said = {"fixed_w"} | (
-        {"spectral_norm"} if "SN" not in METHODS.get(method, ("", ""))[1] else set()
-    )
-    names = [one for one in changed(args, usual) if one not in said]
-    return ", ".join([name, *(f"{one.replace('_', ' ')} {args[one]}" for one in names)])
+    said = {"fixed_w"}
+    if method not in METHODS or "SN" not in METHODS[method].name:
+        said.add("spectral_norm")
+    names = changed(args, usual_of(method, algorithm, args["env_id"]))
+    others = [f"{name.replace('_', ' ')} {args[name]}" for name in names if name not in said]
+    return ", ".join([name_of(method, args), *others])

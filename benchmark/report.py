@@ -17,6 +17,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # what `python FILE` leaves out
 
+import functools
 import re
 from dataclasses import dataclass
 from itertools import combinations
@@ -30,35 +31,28 @@ import d4rl
 import uwac
 from benchmark import figures, stats, store
 from benchmark.files import errors_in_one_line, new_files, read_json
-from benchmark.methods import CONDITIONS, METHODS, as_today, label_of, method_of
+from benchmark.methods import CONDITIONS, METHODS, as_today, label_of
 from benchmark.policies import POLICIES
 
 SETTING = ["task", "data", "protocol"]  # what runs share that are compared in a table
 FIGURE = ["task", "data", "conditions"]  # and in a figure, where lines may differ in length
 METHOD = [*SETTING, "method"]
-OF_BEST = ["score", "return", "return_std"]  # metrics of the best of N actions
 SCORES = ["score", "score_sample"]
-# "noisy" is "best" by Q1 with dropout noise, as UWAC's result files from before November 2026 have.
-POLICY_NAMES = POLICIES | {"noisy": "best of {}, noisy"}
-COLUMNS = {  # of a metric in the table of runs
-    "score": "score",
-    "score_sample": "sample",
-    "target_q": "Q target",
-    "mmd": "MMD",
-    "weight": "weight",
-    "ood_auroc": "AUROC",
+COLUMNS = {  # of the table of runs: what stands in it, and how agents are summed up
+    "seeds": ("score_sample", "size"),
+    "evaluations": ("evaluations", "first"),
+    "score": ("score", "mean"),
+    "score error": ("score", "sem"),
+    "sample": ("score_sample", "mean"),
+    "sample error": ("score_sample", "sem"),
+    "Q target": ("target_q", "median"),
+    "MMD": ("mmd", "mean"),
+    "weight": ("weight", "mean"),
+    "AUROC": ("ood_auroc", "mean"),
+    "hours": ("hours", "mean"),
 }
 DIGITS = {"MMD": 3, "weight": 3, "AUROC": 2, "hours": 2}  # of others 1
 DIGITS |= dict.fromkeys(("P(improvement)", "P(improvement) low", "P(improvement) high"), 2)
-WHOLE = ("seeds", "evaluations", "seeds against", "data sets", "seeds of each")
-WHOLE += ("updates", "agents", "episodes", "N")
-CAPTIONS = {  # in LaTeX; templates/report.j2 says more
-    "runs": "Means over seeds ± standard error",
-    "comparisons": "Differences of mean scores of one sample, with 95% intervals",
-    "beside": "Scores of one sample beside those that others published",
-    "aggregates": "Interquartile means over tasks, with 95% bootstrap intervals",
-    "policies": "Mean scores of policies ± standard error",
-}
 TEMPLATE = Path(__file__).parent / "templates" / "report.j2"
 
 
@@ -84,7 +78,7 @@ def read(file: Path, folder: Path) -> dict:
     algorithm, args = as_today(result)
     history = pd.DataFrame(rows["history"]).drop(columns="run")
     if result.get("score_has_dropout_noise"):
-        history = history.drop(columns=OF_BEST, errors="ignore")
+        history = history.drop(columns=["score", "return", "return_std"], errors="ignore")
     if args.get("dropout") == 0 and "members" not in args:  # there is no Var[Q]
         history["ood_auroc"] = np.nan
     env_id = d4rl.full_id(args["env_id"])
@@ -101,62 +95,55 @@ def read(file: Path, folder: Path) -> dict:
         "data": f"{row['data']}, {size}, sha256 {(sha256 or '?')[:8]}",
         "conditions": conditions,
         "protocol": f"{row['updates']:,} updates{within}, {conditions}",
-        "name": method_of(algorithm, args),
+        "name": row["method"],
+        "method": label_of(row["method"], algorithm, args),
         "bound": row["max_reward"] / (1 - row["gamma"]) if known else None,
         "scripts": store.scripts_of(result),
         "history": history,
-        "policies": pd.DataFrame(rows["policies"]).drop(columns="run", errors="ignore"),
+        "policies": pd.DataFrame(rows["policies"], columns=store.PLAYED),
     }
-    new["method"] = label_of(new["name"], algorithm, args)
     same = {name: of for name, of in row.items() if name not in store.GROWS | store.OF_A_PLACE}
     new["identity"] = str([*(same | {"task": new["task"], "content": new["content"]}).items()])
-    return {name: row[name] for name in ("seed", "num_seeds", "hardware", "updates")} | row | new
+    return row | new
 
 
-def tell_scripts_apart(runs: list[dict]) -> None:
+def tell_scripts_apart(runs: pd.DataFrame) -> None:
     """Runs of one label whose scripts differ get labels that say which is whose."""
-    of_label: dict[str, list[dict]] = {}
-    for run in runs:
-        of_label.setdefault(run["method"], []).append(run)
-    for several in of_label.values():
-        files = [file for file, _ in {item for run in several for item in run["scripts"].items()}]
-        for run in several:
-            changed = [item for item in run["scripts"].items() if files.count(item[0]) > 1]
-            brief = lambda sums: "+".join(sha256[:8] for sha256 in sums.split("+"))
-            words = [f"{file} {brief(sums)}" for file, sums in changed]
-            run["method"] = ", ".join([run["method"], *words])
+    for _, several in runs.groupby("method"):
+        sums = pd.DataFrame([*several["scripts"]], several.index)  # a column for each file
+        for file in sums.columns[sums.nunique() > 1]:
+            brief = sums[file].dropna().str.replace(r"(\w{8})\w*", r"\1", regex=True)
+            runs.loc[brief.index, "method"] += f", {file} " + brief
 
 
 def read_all(paths: tuple[Path, ...]) -> pd.DataFrame:
     """A row for each run, in the order of the paper's tasks, of `paths` and of METHODS. Of a run
     and its copies at earlier updates the longest stays. Raises ValueError."""
+    order = {name: i for i, name in enumerate([*store.others_scores().index, *METHODS])}
     runs: dict[str, dict] = {}
     names: dict[str, str] = {}
     for place, path in enumerate(paths):
         for file, folder in store.results_in(path):
             try:
-                new = read(file, folder) | {"place": place}
+                new = read(file, folder)
             except (ValueError, KeyError, TypeError) as error:
                 print(f"{file}: left out, not a result ({error!r})", file=sys.stderr)
                 continue
             new["data"] = names.setdefault(new["content"], new["data"])  # one file has one name
+            new["rank"] = (order.get(new["task"], 99), *(new[name] for name in SETTING))
+            new["rank"] += (place, order.get(new["name"], 99))
             old = runs.setdefault(new["identity"], new)
             short, long = sorted((old, new), key=lambda run: len(run["history"]))
-            columns = [name for name in short["history"] if name in long["history"]]
-            begins = long["history"][columns].head(len(short["history"]))
-            if not begins.reset_index(drop=True).equals(short["history"][columns]):
+            if not store.begins_as(long["history"], short["history"]):
                 kept = f"{long['file']} has its arguments and seed, and is no shorter"
                 print(f"{short['file']}: left out, {kept}", file=sys.stderr)
             both = pd.concat([old["policies"], new["policies"]])
-            runs[new["identity"]] = long | {"policies": both, "place": old["place"]}
+            runs[new["identity"]] = long | {"policies": both, "rank": old["rank"]}
     if not runs:
         raise ValueError(f"no results in {', '.join(map(str, paths))}")
-    tell_scripts_apart([*runs.values()])
-    tasks = store.others_scores().index
-    order = {name: number for number, name in enumerate([*tasks, *METHODS])}
-    rank = lambda run: (order.get(run["task"], 99), *(run[name] for name in SETTING))
-    last = lambda run: (run["place"], order.get(run["name"], 99))
-    return pd.DataFrame(sorted(runs.values(), key=lambda run: (*rank(run), *last(run))))
+    table = pd.DataFrame(runs.values()).sort_values("rank", kind="stable", ignore_index=True)
+    tell_scripts_apart(table)
+    return table
 
 
 def with_runs(runs: pd.DataFrame, table: str) -> pd.DataFrame:
@@ -166,36 +153,30 @@ def with_runs(runs: pd.DataFrame, table: str) -> pd.DataFrame:
         run[table].assign(run=number, **{name: run[name] for name in about})
         for number, run in enumerate(runs.to_dict("records"))
     ]
-    return pd.concat(frames, ignore_index=True)
+    return pd.concat(frames, ignore_index=True).infer_objects()  # as an empty one has none
 
 
 def headline(found: pd.DataFrame) -> pd.Series:
     """What the tables say of an agent, from its evaluations; see templates/report.j2."""
     after = found[found["step"] > found["warmup_steps"]]
     chosen = after.tail(10) if len(after) >= 10 else found.tail(1)
-    last = found.iloc[-1].reindex(COLUMNS)
+    last = found.iloc[-1].reindex([metric for metric, _ in COLUMNS.values()])
     last.update(chosen.reindex(columns=SCORES).mean())
     last["hours"] = found["seconds"].iloc[-1] / 3600 / found["num_seeds"].iloc[-1]
     last["evaluations"] = len(chosen)
-    return last.rename(COLUMNS).astype(float)
+    return last[~last.index.duplicated()].astype(float)
 
 
 def run_table(agents: pd.DataFrame) -> pd.DataFrame:
     """A row for each setting and method: means over seeds, and standard errors."""
-    rows = agents.groupby(METHOD, sort=False)
-    table = rows.mean()
-    table["Q target"] = rows["Q target"].median()
-    table.insert(0, "evaluations", table.pop("evaluations"))
-    table.insert(0, "seeds", rows.size())
-    for name in ("score", "sample"):
-        table.insert(table.columns.get_loc(name) + 1, f"{name} error", rows[name].sem())
-    return table.reset_index()
+    table = agents.groupby(METHOD, sort=False).agg(**COLUMNS)
+    return table.astype({"evaluations": int}).reset_index()
 
 
 def comparison_table(agents: pd.DataFrame) -> pd.DataFrame:
     """A row for each two methods of a setting that have two seeds or more."""
     rows = []
-    for setting, here in agents["sample"].dropna().groupby(SETTING, sort=False):
+    for setting, here in agents["score_sample"].dropna().groupby(SETTING, sort=False):
         scores = {method: some for method, some in here.groupby("method", sort=False)}
         several = [method for method in scores if len(scores[method]) > 1]
         for other, method in combinations(several, 2):
@@ -209,23 +190,16 @@ def comparison_table(agents: pd.DataFrame) -> pd.DataFrame:
 
 def policy_table(played: pd.DataFrame, by: list[str]) -> pd.DataFrame:
     """A row for each method, update and policy: mean score, and its standard error over agents, or
-    over the episodes of a single one. Of an agent the evaluation of the most episodes counts."""
-    if played.empty:
-        return played
-    rows = store.best_played(played)
-    own = rows["score_std"] / rows["episodes"] ** 0.5
-    who = [
-        POLICY_NAMES.get(policy, policy).format(N)
-        for policy, N in zip(rows["policy"], rows["candidates"])
-    ]
-    rows = rows.assign(who=who, own=own, N=rows["candidates"], updates=rows["step"])
-    groups = rows.groupby([*by, "updates", "policy", "N", "who"], sort=False)
-    table = groups.agg(
+    over the episodes of a single one."""
+    rows = store.best_played(played).rename(columns={"step": "updates"})
+    names = [POLICIES.get(policy, f"{policy}, N = {{}}") for policy in rows["policy"]]
+    rows["policy"] = [name.format(n) for name, n in zip(names, rows["candidates"])]
+    table = rows.groupby([*by, "updates", "policy"], sort=False).agg(
         episodes=("episodes", "max"),
         agents=("score", "size"),
         score=("score", "mean"),
         error=("score", "sem"),
-        own=("own", "first"),
+        own=("score_se", "first"),
     )
     table["score error"] = table.pop("error").fillna(table.pop("own"))
     return table.reset_index()
@@ -241,24 +215,23 @@ def vae_scores(played: pd.DataFrame) -> pd.Series:
 
 def beside_table(table: pd.DataFrame, cloned: pd.Series) -> pd.DataFrame:
     """Paper, reruns, behaviour cloning and our samples, a row for each setting that others have."""
-    ours = table.pivot_table("sample", SETTING, "method", sort=False)
-    errors = table.pivot_table("sample error", SETTING, "method", sort=False)
-    for method in errors:
-        ours.insert(ours.columns.get_loc(method) + 1, f"{method} error", errors[method])
-    ours = ours.add_prefix("here: ")
-    ours.insert(0, f"here: {POLICIES['vae']}", cloned)
-    tasks = ours.index.get_level_values("task")
-    bc = [store.reference_scores(task).get(store.BC) for task in tasks]
-    ours.insert(0, f"here: {store.BC}", pd.Series(bc, ours.index, dtype=float))
     others = store.others_scores()
-    rows = ours.reset_index().merge(others, on="task")
-    return rows[[*SETTING, *others, *ours]].dropna(axis="columns", how="all")
+    rows = []
+    for setting, here in table[table["task"].isin(others.index)].groupby(SETTING, sort=False):
+        row = dict(zip(SETTING, setting)) | others.loc[setting[0]].to_dict()
+        row[f"here: {store.BC}"] = store.reference_scores(setting[0]).get(store.BC)
+        row[f"here: {POLICIES['vae']}"] = cloned.get(setting)
+        for one in here.to_dict("records"):
+            row[f"here: {one['method']}"] = one["sample"]
+            row[f"here: {one['method']} error"] = one["sample error"]
+        rows.append(row)
+    return pd.DataFrame(rows).dropna(axis="columns", how="all")
 
 
 def aggregate_table(agents: pd.DataFrame) -> pd.DataFrame:
     """Every method and BEAR, over the data sets that have both under the same protocol, with three
     seeds or more."""
-    samples = agents["sample"].dropna().groupby(METHOD, sort=False)
+    samples = agents["score_sample"].dropna().groupby(METHOD, sort=False)
     scores = samples.agg(np.array)[samples.size() >= stats.FEW].unstack(sort=False)
     rows = []
     for method in scores.columns.difference(["BEAR"], sort=False) if "BEAR" in scores else ():
@@ -274,58 +247,46 @@ def aggregate_table(agents: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def side_by_side(table: pd.DataFrame) -> pd.DataFrame:
-    """Policies with a row for each method and update, and columns for each policy."""
-    index = [*METHOD, "updates", "agents", "episodes"]
-    wide = table.pivot(index=index, columns="who", values=["score", "score error"])
-    columns = {}
-    for name in table["who"].unique():
-        columns |= {name: wide["score", name], f"{name} error": wide["score error", name]}
-    return pd.DataFrame(columns).reset_index()
-
-
 def in_words(column: str, table: pd.DataFrame) -> list[str]:
     """A column's cells, with errors where the table has them."""
-    if not pd.api.types.is_numeric_dtype(table[column]):
-        return [*table[column].fillna("–")]
+    values = table[column]
+    if not pd.api.types.is_numeric_dtype(values):
+        return [*values.fillna("–")]
     if column == "Q target":
-        return ["–" if np.isnan(value) else stats.of_q(value) for value in table[column]]
-    digits = 0 if column in WHOLE else DIGITS.get(column, 1)
+        return ["–" if np.isnan(value) else stats.of_q(value) for value in values]
+    digits = 0 if pd.api.types.is_integer_dtype(values) else DIGITS.get(column, 1)
     errors = table.get(f"{column} error", pd.Series(np.nan, table.index))
-    return [stats.mean_error(*pair, digits) for pair in zip(table[column].astype(float), errors)]
+    return [stats.mean_error(*pair, digits) for pair in zip(values.astype(float), errors)]
 
 
-def printed(name: str, table: pd.DataFrame) -> tuple[pd.DataFrame, str]:
+def printed(table: pd.DataFrame) -> tuple[pd.DataFrame, str]:
     """A table in words, and what all of its rows have in common."""
-    shown = side_by_side(table) if name == "policies" else table
-    shown = shown.dropna(axis="columns", how="all")
-    settings = [column for column in SETTING if column in shown]
-    common = [column for column in settings if shown[column].nunique() == 1]
+    shown = table.dropna(axis="columns", how="all")
+    common = [column for column in SETTING if column in shown and shown[column].nunique() == 1]
     columns = [x for x in shown if x not in common and not x.endswith(" error")]
     words = pd.DataFrame({column: in_words(column, shown) for column in columns})
+    if "policy" in words:  # side by side
+        rest = [column for column in words if column not in ("policy", "score")]
+        words = words.pivot_table("score", rest, "policy", "first", "–", sort=False).reset_index()
     return words, "; ".join(shown[column].iloc[0] for column in common)
 
 
-def latex(name: str, table: pd.DataFrame, words: pd.DataFrame, common: str) -> str:
-    """The words for \\input with booktabs; the highest score of a setting's methods is bold."""
-    words = words.copy()
-    for column in {"score", "sample"} & {*words} if name == "runs" else ():
-        scores = table.groupby(SETTING)[column]
-        best = (scores.transform("max") == table[column]) & (scores.transform("size") > 1)
-        words[column] = words[column].mask(best.to_numpy(), "BOLD(" + words[column] + ")")
-    caption = f"{CAPTIONS[name]}. {common}".replace("%", r"\%").replace("_", r"\_")
-    style = words.style.hide(axis="index").format(escape="latex")
-    style = style.format_index(escape="latex", axis="columns")
-    about = {"caption": caption, "label": f"tab:{name}", "position_float": "centering"}
-    text = re.sub(r"BOLD\((.*?)\)(?= [&\\])", r"\\textbf{\1}", style.to_latex(hrules=True, **about))
-    return text.replace("±", r"$\pm$").replace("–", "--")
+def references_of(run: pd.Series, published: dict[str, float]) -> dict[str, dict[str, float]]:
+    """Lines of comparison, by metric and name."""
+    references = {"score": published, "score_sample": published}
+    references["mmd"] = {"threshold": run["mmd_threshold"]}
+    references["ood_auroc"] = {"chance": 0.5, "paper, on walker2d-expert": 0.845}
+    if pd.notna(run["bound"]):
+        bound = {"largest reward / (1 - γ)": run["bound"]}
+        references |= {"target_q": bound, "policy_q": bound}
+    return references
 
 
 def draw(runs: pd.DataFrame, found: pd.DataFrame, played: pd.DataFrame, metrics: list[str],
          folder: Path) -> list[str]:  # fmt: skip
     """A figure of metrics for each setting, and one of its policies; returns lines of Markdown."""
-    scores = played[played["policy"].isin([*POLICIES])] if len(played) else played
-    cloned = vae_scores(played) if len(played) else {}
+    played = played[played["policy"].isin([*POLICIES])]
+    cloned = vae_scores(played)
     text = []
     for number, (setting, here) in enumerate(runs.groupby(FIGURE, sort=False), 1):
         run = here.iloc[0]
@@ -335,12 +296,6 @@ def draw(runs: pd.DataFrame, found: pd.DataFrame, played: pd.DataFrame, metrics:
         published = store.reference_scores(run["task"])
         if (vae := cloned.get(tuple(run[SETTING]))) is not None:
             published[POLICIES["vae"]] = vae
-        references = {"mmd": {"threshold": run["mmd_threshold"]}, "score": published}
-        references["ood_auroc"] = {"chance": 0.5, "paper, on walker2d-expert": 0.845}
-        references["score_sample"] = published
-        if pd.notna(run["bound"]):
-            bound = {"largest reward / (1 - γ)": run["bound"]}
-            references |= {"target_q": bound, "policy_q": bound}
         rows = found[(found[FIGURE] == list(setting)).all(axis=1)]
         measured = [name for name in metrics if rows[name].notna().any()]
         for name in metrics:
@@ -349,12 +304,13 @@ def draw(runs: pd.DataFrame, found: pd.DataFrame, played: pd.DataFrame, metrics:
         if measured and rows["step"].nunique() > 1:  # else there is no line
             picture = folder / f"{start}-{'-'.join(measured)}.png"
             drawn = rows.assign(label=rows["method"], method=rows["name"])
-            candidates = run.get("eval_candidates", 100)
+            references, candidates = references_of(run, published), run.get("eval_candidates", 100)
             words = {"title": title, "references": references, "unit": run["unit"]}
             figures.save(figures.curves(drawn, measured, candidates=candidates, **words), picture)
             text.append(f"![{about}]({picture.name})")
-        if len(scores) and (of_policies := (scores[FIGURE] == list(setting)).all(axis=1)).any():
-            table = policy_table(scores[of_policies], [*FIGURE, "method"])
+        of_setting = played[(played[FIGURE] == list(setting)).all(axis=1)]
+        if len(of_setting):
+            table = policy_table(of_setting, [*FIGURE, "method"])
             figure = figures.policies(table, title, published, run["unit"])
             figures.save(figure, folder / f"{start}-policies.png")
             text.append(f"![{run['task']}, who plays]({start}-policies.png)")
@@ -385,20 +341,21 @@ def main(args: Args) -> None:
     tables = {
         "runs": table,
         "comparisons": comparison_table(agents),
-        "beside": beside_table(table, vae_scores(played) if len(played) else np.nan),
+        "beside": beside_table(table, vae_scores(played)),
         "aggregates": aggregate_table(agents),
         "policies": policy_table(played, METHOD),
     }
     tables = {name: rows for name, rows in tables.items() if len(rows)}
-    texts = {name: "" for name in CAPTIONS}
+    texts = {}
     with new_files(args.folder, "report") as new:
         for name, rows in tables.items():
             rows.to_csv(new / f"{name}.csv", index=False)
-            words, common = printed(name, rows)
-            texts[name] = words.to_markdown(index=False, disable_numparse=True)
-            texts[name] += f"\n\nAll: {common}." if common else ""
+            words, common = printed(rows)
+            in_format = functools.partial(words.to_markdown, index=False, disable_numparse=True)
+            texts[name] = in_format() + (f"\n\nAll: {common}." if common else "")
             if args.latex:
-                source = latex(name, rows, words, common)
+                source = f"% All: {common}.\n{in_format(tablefmt='latex_booktabs')}\n"
+                source = source.replace("±", r"$\pm$").replace("–", "--")
                 (new / f"{name}.tex").write_text(source, encoding="utf-8")
         pictures = draw(runs, found, played, list(args.metrics), new)
         template = jinja2.Template(TEMPLATE.read_text(encoding="utf-8"), trim_blocks=True)

@@ -15,14 +15,7 @@ import pandas as pd
 
 import d4rl
 from benchmark.files import checksum, read_json, write
-from benchmark.methods import (
-    METHODS,
-    as_today,
-    changed,
-    method_of,
-    name_of,
-    usual_args,
-)
+from benchmark.methods import as_today, changed, method_of, name_of, usual_of
 from benchmark.policies import earlier_results
 
 HERE = Path(__file__).parent
@@ -40,10 +33,12 @@ KEYS = {  # of the rows that `add` adds, or replaces by later ones
     "variance": ["rate", "spectral_norm", "actions", "estimate", "passes", "hardware"],
     "lunarlander": ["beta", "removed", "agent", "step"],
 }
+PLAYED = ["agent", "step", "policy", "candidates", "episodes", "score", "score_std"]
 STEP = ["run", "agent", "step"]
 DIAGNOSED = {"mmd": "mmd_10", "ood_auroc": "auroc_uniform", "q_share": "q_share_diagnosed"}
 SHORT = {"warmup_steps": "warmup", "mmd_kernel": "kernel"}  # in names of runs
 NO_COLUMNS = {"env_id", "run_dir", "resume", "dataset_path"}  # of arguments
+OF_A_RESULT = ("study", "commit", "command", "score_has_dropout_noise")
 PACKAGES = ("torch", "numpy", "gymnasium", "gymnasium_robotics", "mujoco")
 # What may differ between a run and its beginning,
 GROWS = {*PACKAGES, "total_steps", "updates", "log_every", "cuda_graph", "commit", "command"}
@@ -83,13 +78,10 @@ def beside_the_paper() -> pd.DataFrame:
 
 def reference_scores(task: str) -> dict[str, float]:
     """The paper's UWAC and BEAR on a task, and our behaviour cloning (results/bc.csv), if any."""
-    paper, bc = others_scores(), pd.read_csv(FOLDER / "bc.csv")
-    found = {}
-    if task in paper.index:
-        of_task = paper.loc[task, ["paper: UWAC", "paper: BEAR"]].dropna()
-        found = {f"{name} (v0)": score for name, score in of_task.items()}
-    cloned = bc[(bc["task"] == task) & (bc["step"] == bc["step"].where(bc["task"] == task).max())]
-    return found | ({BC: cloned["score"].mean()} if len(cloned) else {})
+    bc = pd.read_csv(FOLDER / "bc.csv").query("task == @task")
+    found = others_scores().reindex([task])[["paper: UWAC", "paper: BEAR"]].add_suffix(" (v0)")
+    found[BC] = bc[bc["step"] == bc["step"].max()]["score"].mean()
+    return found.loc[task].dropna().to_dict()
 
 
 # What a run leaves.
@@ -131,15 +123,13 @@ def precision_of(asked: str, hardware: str) -> str:
 
 def run_name(row: dict, args: dict, apart: str | None = None) -> str:
     """Task, method, arguments that are not the method's, what sets it apart, precision, seeds."""
-    method = METHODS[row["method"]].command if row["method"] in METHODS else "uwac.py"
-    usual = usual_args(method, row["task"])
-    names = changed(args | {"warmup_steps": usual["warmup_steps"]}, usual)
-    names = [name for name in args if name in names or name == "warmup_steps"]
-    others = [name for name in names if args[name] != usual.get(name)]
+    usual = usual_of(row["method"], row["algorithm"], row["task"])
+    names = {"warmup_steps", *changed(args, usual)}
+    others = [name for name in args if name in names and args[name] != usual.get(name)]
     words = [f"{SHORT.get(name, name).replace('_', '-')}-{args[name]}" for name in others]
+    words += [apart] if apart else []
     first, last = row["seed"], row["seed"] + row["num_seeds"] - 1
     seeds = f"{first}-{last}" if last > first else f"{first}"
-    words += [apart] if apart else []
     return "_".join([row["task"], row["method"], *words, row["precision"], seeds])
 
 
@@ -156,9 +146,7 @@ def run_row(result: dict, hardware: str | None = None) -> dict:
     row |= {"transitions": result["transitions"], "data": Path(data["path"]).name}
     row |= {"data_sha256": data.get("sha256")}
     row["max_reward"] = result.get("max_reward", max_reward(data))
-    row |= {
-        name: result.get(name) for name in ("study", "commit", "command", "score_has_dropout_noise")
-    }
+    row |= {name: result.get(name) for name in OF_A_RESULT}
     torch = result.get("torch")  # one version, or several in their order
     versions = {"torch": " ".join(torch) if isinstance(torch, list) else torch}
     versions |= {name.replace("-", "_"): of for name, of in result.get("versions", {}).items()}
@@ -174,16 +162,21 @@ def by_agent(values: dict, agents: int) -> Iterator[dict]:
         yield {"agent": agent} | of_one
 
 
+def over_episodes(name: str, values: list[list[float]]) -> dict[str, list[float]]:
+    """Of each agent's episodes mean and standard deviation, NaN where there are none."""
+    agents = [pd.Series(of_one, dtype=float) for of_one in values]
+    return {name: [of.mean() for of in agents], f"{name}_std": [of.std() for of in agents]}
+
+
 def policy_rows(played: list[dict]) -> Iterator[dict]:
-    """Of what evaluate.py played: means over episodes, and their standard deviations."""
+    """Of what evaluate.py played."""
     for one in played:
+        agents = len(one["scores"])
         row = {name: one[name] for name in ("step", "policy", "candidates", "episodes")}
         row |= {"eval_seed": one.get("seed"), "matmul_precision": one.get("matmul_precision")}
-        for kind in ("score", "return"):
-            scores = one.get(f"{kind}s", [[]] * len(one["scores"]))
-            row[kind] = [pd.Series(of_one, dtype=float).mean() for of_one in scores]
-            row[f"{kind}_std"] = [pd.Series(of_one, dtype=float).std() for of_one in scores]
-        yield from by_agent(row, len(one["scores"]))
+        row |= over_episodes("score", one["scores"])
+        row |= over_episodes("return", one.get("returns", [[]] * agents))
+        yield from by_agent(row, agents)
 
 
 def diagnosis_rows(found: dict, step: int, agents: int) -> Iterator[dict]:
@@ -252,9 +245,9 @@ def other_rows(found: dict | list, file: Path) -> dict[str, list[dict]]:
         about |= {name: found[name] for name in ("data_score", "command")}
         rows = []
         for entry in found["history"]:
-            for agent, scores in enumerate(map(pd.Series, entry["scores"])):
-                row = {"agent": agent, "step": entry["step"], "episodes": len(scores)}
-                rows.append(about | row | {"score": scores.mean(), "score_std": scores.std()})
+            row = about | {"step": entry["step"], "episodes": len(entry["scores"][0])}
+            row |= over_episodes("score", entry["scores"])
+            rows += by_agent(row, len(entry["scores"]))
         return {"bc": rows}
     first = found[0] if isinstance(found, list) and found else {}
     if "floor_ms" in first:
@@ -281,29 +274,26 @@ def as_texts(rows: list[dict]) -> pd.DataFrame:
 
 
 def begins_as(long: pd.DataFrame, short: pd.DataFrame) -> bool:
+    """Whether a history has all of another that is no longer, in the columns of both."""
     columns = [name for name in short if name in long]
-    return long[columns].head(len(short)).to_numpy().tolist() == short[columns].to_numpy().tolist()
+    first = long[columns].head(len(short)).reset_index(drop=True)
+    return first.equals(short[columns].reset_index(drop=True))
 
 
 def put_run(tables: dict[str, pd.DataFrame], new: dict[str, pd.DataFrame]) -> None:
     """Takes out of `new` what the tables know better: of a copy of a run at an earlier update only
     what was measured of it is new. Raises ValueError where another run has its name."""
-    run = new["runs"]["run"].iloc[0]
-    old = {name: table[table["run"] == run] for name, table in tables.items() if "run" in table}
-    if old["runs"].empty:
-        return
-    pairs = {
-        name: (old["runs"][name].iloc[0], new["runs"][name].iloc[0])
-        for name in new["runs"]
-        if name in old["runs"] and name not in GROWS
-    }
-    other = [name for name, (a, b) in pairs.items() if a != b and "" not in (a, b)]
-    short, long = sorted((old["history"], new["history"]), key=len)
-    if other or not begins_as(long, short):
-        why = f"other {', '.join(other)}" if other else "another history"
-        raise ValueError(f"the tables have another run of the name {run}, with {why}")
-    if len(new["history"]) <= len(old["history"]):
-        del new["runs"], new["history"]
+    (about,) = new["runs"].to_dict("records")
+    of_run = lambda name: tables[name][tables[name]["run"] == about["run"]]
+    for old in of_run("runs").to_dict("records"):  # one or none
+        both = {name: {old.get(name, ""), of} - {""} for name, of in about.items()}
+        other = [name for name, values in both.items() if len(values) > 1 and name not in GROWS]
+        short, long = sorted((new["history"], of_run("history")), key=len)
+        if other or not begins_as(long, short):
+            why = f"other {', '.join(other)}" if other else "another history"
+            raise ValueError(f"the tables have another run of the name {about['run']}, with {why}")
+        if long is not new["history"]:
+            del new["runs"], new["history"]
 
 
 def put(tables: dict[str, pd.DataFrame], rows: dict[str, list[dict]], about: str) -> str:
@@ -360,10 +350,12 @@ def studies(folder: Path = FOLDER) -> dict[str, dict]:
 
 
 def best_played(policies: pd.DataFrame) -> pd.DataFrame:
-    """Of several evaluations of an agent's policy at a step the one of the most episodes."""
+    """Of several evaluations of an agent's policy at a step the one of the most episodes, with the
+    standard error over these."""
     key = [*STEP, "policy", "candidates"]
     ordered = policies.sort_values("episodes", ascending=False, kind="stable")
-    return ordered.drop_duplicates(key).sort_index()
+    found = ordered.drop_duplicates(key).sort_index()
+    return found.assign(score_se=found["score_std"] / found["episodes"] ** 0.5)
 
 
 def load(folder: Path = FOLDER) -> SimpleNamespace:
@@ -380,17 +372,15 @@ def load(folder: Path = FOLDER) -> SimpleNamespace:
     t.runs["name"] = [name_of(row["method"], row) for row in t.runs.to_dict("records")]
     of_one = best_played(t.policies[t.policies["policy"].isin(["sample", "vae", "best"])])
     of_one = of_one[(of_one["policy"] != "best") | (of_one["candidates"] == 100)]
-    played = of_one.pivot(index=STEP, columns="policy", values="score")
-    error = of_one["score_std"] / of_one["episodes"] ** 0.5
-    errors = of_one.assign(error=error).pivot(index=STEP, columns="policy", values="error")
-    played = played.join(errors.add_suffix("_se")).reset_index()
+    played = of_one.pivot(index=STEP, columns="policy", values=["score", "score_se"])
+    played.columns = [f"{policy}{kind.removeprefix('score')}" for kind, policy in played]
+    played = played.reset_index()
     q = t.returns.query("of == 'run'").assign(agent=0).drop(columns=["task", "of", "bound"])
     agents = t.history.merge(t.diagnoses, "outer", STEP, suffixes=("", "_diagnosed"))
     for name, diagnosed in DIAGNOSED.items():
         agents[name] = agents[diagnosed].fillna(agents[name])
     agents = agents.merge(played, "outer", STEP).merge(q, "outer", STEP)
     t.agents = agents.merge(t.runs, "left", "run", suffixes=("", "_of_run")).copy()
-    t.agents["agent_seed"] = t.agents["seed"] + t.agents["agent"]
     t.agents["share"] = 100 * t.agents["q_share"]
     t.agents["inequality"] = t.agents["weight"] * t.agents["variance"] / t.agents["beta"]
     t.agents.loc[t.agents["method"] == "bear", ["weight", "policy_weight"]] = 1.0

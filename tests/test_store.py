@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import sys
 
 import pandas as pd
 import pytest
@@ -225,8 +224,6 @@ def test_what_is_stored_does_not_depend_on_the_machine(monkeypatch):
     before = store.run_row(result(10) | {"hardware": "cpu, 1 threads"})
     monkeypatch.setattr("subprocess.getoutput", lambda command: "Xeon amx_bf16")
     monkeypatch.setattr("torch.cpu._is_amx_tile_supported", lambda: True, raising=False)
-    monkeypatch.setattr(sys.modules["benchmark.methods"], "usual_args",
-                        store.usual_args.__wrapped__)  # fmt: skip
     assert store.run_row(result(10) | {"hardware": "cpu, 1 threads"}) == before
 
 
