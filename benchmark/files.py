@@ -40,6 +40,17 @@ def try_to_write(folder: Path) -> None:
     tempfile.TemporaryFile(dir=folder).close()
 
 
+def new_path(path: Path) -> Path:
+    """For what a program finds, in a folder that can be written. Raises ValueError where something
+    is there, and OSError."""
+    path = path.expanduser()
+    if path.exists():
+        raise ValueError(f"{path} exists: move it away")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try_to_write(path.parent)
+    return path
+
+
 def write(path: Path, content: bytes) -> None:
     """Renamed when whole: a full disk leaves what was there. Raises OSError."""
     part = path.with_name(f"{path.name}.{os.getpid()}.tmp")

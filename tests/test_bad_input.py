@@ -42,7 +42,7 @@ CASES = [
     (run, "--run_dir a", "--run-dir is given to each run"),
     (run, "--seeds 2 --num-seeds 2", "--num-seeds trains seeds 0, 1, ... in one run"),
     (run, "--tasks Point-v0", "Point-v0: no data of it; give"),
-    (speed, "--threads 1 --folder=~/damaged", "damaged/speed.json: damaged, move it away"),
+    (speed, "--threads 1 --folder=~/damaged", "damaged/speed.json exists: move it away"),
     (true_q, "", "name tasks or files of data, or policies"),
     (true_q, "points.hdf5", "points.hdf5: has no timeouts"),
     (uwac, "--env-id door-demo --dropout 0", "--dropout 0: no variance to weigh by; add --weigh"),
@@ -52,7 +52,7 @@ CASES = [
     (uwac, "--env-id door-demo --run-dir .", "File exists"),
     (uwac, "--env-id door-demo --cuda-graph", "--cuda-graph: there is no GPU"),
     (uwac, "--env-id door-demo --run-dir points.hdf5/run", "points.hdf5/run"),
-    (variance, "--folder=~/damaged", "damaged/variance.json exists: choose another --folder"),
+    (variance, "--folder=~/damaged", "damaged/variance.json exists: move it away"),
     (weights, "--env-id door-demo --weighting exp --dropout 0", "--dropout 0: no variance to"),
 ]
 BOXES = [  # of the parser
@@ -63,6 +63,8 @@ BOXES = [  # of the parser
     (run, "--cpus 1 word", "Unrecognized options: word"),
     (run, "--totl-steps 40", "Unrecognized options: --totl-steps"),
     (run, "--legs 0", "legs Input should be greater than 0"),
+    (speed, "--rounds 0", "rounds Input should be greater than 0"),
+    (speed, "--seconds nan", "seconds Input should be greater than 0"),
     (variance, "--rates 0.1 1", "rates.1 Input should be less than 1"),
 ]
 ALSO = {make_dataset: " --folder .", uwac: " --total-steps 1", weights: " --total-steps 1"}
