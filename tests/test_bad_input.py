@@ -39,11 +39,10 @@ CASES = [
     (make_dataset, "--policy hopper-medium hopper-expert --steps 1", "a step for each policy"),
     (report, "run nothing", "no results in nothing; benchmark/run.py makes some"),
     (report, "run --metrics MB", "--metrics MB: there are actor_loss, alpha, "),
-    (run, "--cpus 1 word", "word: not an option"),
     (run, "--run_dir a", "--run-dir is given to each run"),
     (run, "--seeds 2 --num-seeds 2", "--num-seeds trains seeds 0, 1, ... in one run"),
     (run, "--tasks Point-v0", "Point-v0: no data of it; give"),
-    (speed, "--threads 1 --folder=~/damaged", "damaged/speed.json: damaged, move it away"),
+    (speed, "--threads 1 --folder=~/damaged", "damaged/speed.json exists: move it away"),
     (true_q, "", "name tasks or files of data, or policies"),
     (true_q, "points.hdf5", "points.hdf5: has no timeouts"),
     (uwac, "--env-id door-demo --resume", "--resume: which run? Add --run-dir"),
@@ -52,7 +51,7 @@ CASES = [
     (uwac, "--env-id door-demo --run-dir .", ". exists: add --resume to go on there, or"),
     (uwac, "--env-id door-demo --cuda-graph", "--cuda-graph: there is no GPU"),
     (uwac, "--env-id door-demo --run-dir points.hdf5/run", "points.hdf5/run"),
-    (variance, "--folder=~/damaged", "damaged/variance.json exists: choose another --folder"),
+    (variance, "--folder=~/damaged", "damaged/variance.json exists: move it away"),
     (weights, "--env-id door-demo --weighting exp --dropout 0", "--dropout 0: no variance to"),
 ]
 BOXES = [  # of the parser
@@ -60,9 +59,12 @@ BOXES = [  # of the parser
     (evaluate, "run --episodes 0", "episodes Input should be greater than 0"),
     (evaluate, "run --policies", "policies Tuple should have at least 1 item"),
     (run, "--methods uwac --beta -1", "beta Input should be greater than 0"),
+    (run, "--cpus 1 word", "Unrecognized options: word"),
     (run, "--totl-steps 40", "Unrecognized options: --totl-steps"),
     (run, "--legs 0", "legs Input should be greater than 0"),
     (uwac, "--dropout 0", "dropout Input should be greater than 0"),
+    (speed, "--rounds 0", "rounds Input should be greater than 0"),
+    (speed, "--seconds nan", "seconds Input should be greater than 0"),
     (variance, "--rates 0.1 1", "rates.1 Input should be less than 1"),
 ]
 ALSO = {make_dataset: " --folder .", uwac: " --total-steps 1", weights: " --total-steps 1"}
