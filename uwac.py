@@ -331,7 +331,8 @@ def pick(candidates: Tensor, index: Tensor) -> Tensor:
 
 
 class Agent(nn.Module):
-    """All S agents: the networks of Algorithm 1 and their optimizers."""
+    """All S agents: the networks of Algorithm 1 and their optimizers. A checkpoint keeps these and
+    buffers. What else a subclass changes in training does not survive it."""
 
     # For subclasses to replace, as those in benchmark/variants/ do.
     algorithm = "uwac"  # in results; a checkpoint loads into the same algorithm only
@@ -443,7 +444,7 @@ def update(agent: Agent, data: list[Tensor], step: Tensor) -> dict[str, Tensor]:
     q1, q2 = agent.critic(obs, policy_action)
     policy_q = torch.minimum(q1, q2)  # (S, B) (ml-uwac; unlike the paper's one Q)
     var_q = agent.uncertainty(agent.critic, obs, policy_action)  # (S, B), no gradient
-    policy_weight = agent.weigh(var_q, policy_q.detach(), "actor")
+    policy_weight = agent.weigh(var_q, policy_q, "actor").detach()
     after_warmup = step > args.warmup_steps  # a factor 0 or 1, as a CUDA graph cannot branch
     alpha = agent.log_alpha.exp()
     violation = (distance - args.mmd_threshold).mean(-1)
@@ -559,14 +560,14 @@ def resume(args: Args, result: dict, agent_type: type[Agent]) -> tuple[Agent, di
     for name in now.keys() - RESUMABLE:
         if before[name] != now[name]:
             raise ValueError(f"{args.run_dir}: {name} was {before[name]} and cannot change")
-    for name in ("scripts", "torch"):  # lists of the versions that trained
+    for name in ("scripts", "torch", "hardware"):  # lists of all that trained
         if saved[name][-1] != result[name][0]:
-            print(f"warning: {name} changed since; result.json has both versions")
+            print(f"warning: another {name} than before; result.json has both")
             saved[name] += result[name]
     RANDOM.set_rng_state(saved["rng"])  # nothing may draw before the next update
     agent.args = args  # with the new --total-steps
-    kept = {name: saved[name] for name in ("scripts", "torch", "updates", "seconds", "history")}
-    return agent, result | kept
+    kept = ("scripts", "torch", "hardware", "updates", "seconds", "history")
+    return agent, result | {name: saved[name] for name in kept}
 
 
 def set_up(args: Args, dataset: Mapping | None, agent_type: type[Agent], update: Callable) -> tuple:
@@ -605,7 +606,7 @@ def set_up(args: Args, dataset: Mapping | None, agent_type: type[Agent], update:
         "scripts": [checksums(agent_type, update)],
         "torch": [str(torch.__version__)],
         "device": DEVICE,
-        "hardware": hardware(),
+        "hardware": [hardware()],
         "updates": 0,
         "seconds": 0.0,
         "history": [],
@@ -649,6 +650,9 @@ def train(
         for env in envs:
             stack.callback(env.close)
         stack.enter_context(FileLock(run / "in-use.lock", timeout=0))
+        file = run / "result.json"
+        if file.exists() and json.loads(file.read_text())["updates"] > result["updates"]:
+            raise OSError(f"{run}: another process trained it meanwhile; start again")
         # What an interrupted run logged after its checkpoint is dropped (purge_step).
         writer = stack.enter_context(SummaryWriter(run, purge_step=first))
         save(run, agent, result)  # to resume from; it also mends what a crash left half written
@@ -677,7 +681,7 @@ def train(
                 result["updates"], result["seconds"] = step, perf_counter() - began
                 if evaluating:
                     about = {"step": step, "seconds": result["seconds"]}
-                    history.append(about | {"episodes": args.eval_episodes} | metrics)
+                    history.append(metrics | about | {"episodes": args.eval_episodes})
                 writer.flush()  # before save: a resumed run logs only what follows its checkpoint
                 save(run, agent, result)
             if stopped_by:

@@ -138,7 +138,9 @@ def run_row(result: dict, hardware: str | None = None) -> dict:
     if not result["history"]:
         raise ValueError("not evaluated yet")
     algorithm, args = as_today(result)
-    data, hardware = result["data"], hardware or result["hardware"]
+    trained_on = result["hardware"]  # all that did; earlier versions kept the last
+    trained_on = [trained_on] if isinstance(trained_on, str) else trained_on
+    data, hardware = result["data"], hardware or "; ".join(trained_on)
     row = {"task": args["env_id"], "method": method_of(algorithm, args), "algorithm": algorithm}
     row |= {name: value for name, value in args.items() if name not in NO_COLUMNS}
     row |= {"updates": result["history"][-1]["step"], "hardware": hardware}

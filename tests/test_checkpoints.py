@@ -160,21 +160,27 @@ def test_another_script_is_said_and_recorded(changed, tmp_path, monkeypatch, cap
              for path in (Path("mine.py"), Path(uwac.__file__))}]  # fmt: skip
     assert first == sums
     assert uwac.main(resumed(uwac, total_steps=2), **settings)["scripts"] == sums
-    assert "changed since" not in capsys.readouterr().out
+    assert "warning: another" not in capsys.readouterr().out
     Path("mine.py").write_text(code + "# edited\n")
     second = uwac.main(resumed(uwac, total_steps=3), **settings)["scripts"]
-    assert "warning: scripts changed since" in capsys.readouterr().out
+    assert "warning: another scripts than before" in capsys.readouterr().out
     assert second[0] == sums[0] and len(second) == 2
     assert second[1]["uwac.py"] == sums[0]["uwac.py"] and second[1]["mine.py"] != sums[0]["mine.py"]
 
 
-def test_another_version_of_torch_is_said_and_recorded(monkeypatch, capsys):
-    first = uwac.main(short(uwac, total_steps=1))["torch"]
-    monkeypatch.setattr(torch, "__version__", "9.9")
-    assert uwac.main(resumed(uwac, total_steps=2))["torch"] == [*first, "9.9"]
-    assert "warning: torch changed since" in capsys.readouterr().out
-    assert uwac.main(resumed(uwac, total_steps=3))["torch"] == [*first, "9.9"]
-    assert "changed since" not in capsys.readouterr().out
+@pytest.mark.parametrize("owner, attribute, name, value", [
+    (torch, "__version__", "torch", "9.9"), (uwac, "hardware", "hardware", lambda: "Z80")
+])  # fmt: skip
+def test_another_torch_or_processor_is_said_and_recorded(
+    owner, attribute, name, value, monkeypatch, capsys
+):
+    first = uwac.main(short(uwac, total_steps=1))[name]
+    monkeypatch.setattr(owner, attribute, value)
+    both = [*first, value() if callable(value) else value]
+    assert uwac.main(resumed(uwac, total_steps=2))[name] == both
+    assert f"warning: another {name} than before" in capsys.readouterr().out
+    assert uwac.main(resumed(uwac, total_steps=3))[name] == both
+    assert "warning: another" not in capsys.readouterr().out
 
 
 class Callable:
@@ -271,6 +277,16 @@ def test_what_may_not_change(points, refused):
     assert {path: path.read_bytes() for path in RUN.iterdir()} == before
     torch.save(torch.load(CHECKPOINT, weights_only=True) | {"device": "cuda"}, CHECKPOINT)
     assert "device was cuda and cannot change" in refused(line)
+
+
+def test_a_run_that_another_process_trained_meanwhile_is_not_overwritten(script):
+    """It ended between this one's reading of the checkpoint and its lock."""
+    script.main(short(script, total_steps=1))
+    stale = script.set_up(resumed(script, total_steps=2), None, script.Agent, script.update)
+    script.main(resumed(script, total_steps=3))
+    with pytest.raises(OSError, match="^run: another process trained it meanwhile"):
+        script.train(*stale)
+    assert script.load_checkpoint(RUN)[1]["updates"] == 3
 
 
 def test_one_command_begins_a_run_and_goes_on_with_it(script, monkeypatch, capsys):

@@ -108,7 +108,7 @@ def test_what_a_run_leaves(script, capsys):
     assert script.Args(**result["args"]) == wanted
     assert result["data"] == d4rl.describe(file)
     assert (result["transitions"], result["torch"]) == (40, [torch.__version__])
-    assert result["hardware"] == script.hardware()
+    assert result["hardware"] == [script.hardware()]
     assert result["updates"] == 6 and result["seconds"] == result["history"][-1]["seconds"]
 
     first, last = result["history"]

@@ -215,3 +215,21 @@ def test_the_candidate_of_the_largest_q1_acts(script, monkeypatch):
     agent.act(obs.numpy())
     assert torch.equal(asked[1][1], candidates[:, :, :20].tanh())
     assert torch.equal(of_obs, obs) and torch.equal(of_candidates, candidates.tanh())
+
+
+def test_no_gradient_goes_through_a_weight():
+    """Also where a subclass gives one that has it."""
+
+    class Mine(uwac.Agent):
+        def uncertainty(self, critic, obs, action):
+            q1, q2 = critic(obs, action)
+            return (q1 - q2).square() + 1
+
+    found = []
+    for decorator in (lambda method: method, torch.no_grad()):
+        Mine.weigh = decorator(lambda self, variance, q, loss: 0.1 / variance)
+        agent = small(uwac)
+        agent.__class__ = Mine
+        uwac.update(agent, transitions(), torch.tensor(1))
+        found.append(torch.nn.utils.parameters_to_vector(agent.actor.parameters()))
+    assert torch.equal(*found)
