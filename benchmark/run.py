@@ -49,24 +49,15 @@ from tqdm import tqdm
 
 import d4rl
 import uwac
-from benchmark import store
-from benchmark.files import (
-    OneOrMore,
-    checksum,
-    commit,
-    errors_in_one_line,
-    read_json,
-    try_to_write,
-    write_json,
-)
+from benchmark import files, store
 from benchmark.methods import METHODS, script_of
 from benchmark.policies import POLICIES, fork
 
 
 @dataclass
 class Args:
-    tasks: OneOrMore[str] = ("door-human",)  # --env-id of the scripts
-    methods: OneOrMore[Literal[*METHODS]] = ("bear", "uwac")  # see benchmark/methods.py
+    tasks: files.OneOrMore[str] = ("door-human",)  # --env-id of the scripts
+    methods: files.OneOrMore[Literal[*METHODS]] = ("bear", "uwac")  # see benchmark/methods.py
     seeds: PositiveInt = 5  # of each task and method: 0, 1, ... (the paper has 5)
     legs: PositiveInt | None = None  # updates until evaluate.py plays all policies, and so on
     # run of this --folder, or folder of another, from whose checkpoint these go on; {task} and
@@ -124,7 +115,7 @@ def file_of(task: str, dataset_path: Path | None) -> tuple[Path, str]:
     """The file to train on, and its SHA-256. Found here, once, so that no worker finds another, and
     no two download the same. Raises ValueError and OSError."""
     path = (dataset_path or d4rl.download(task)).expanduser().absolute()
-    return path, checksum(path)
+    return path, files.checksum(path)
 
 
 def run_of(method: str, words: list[str], grid: Args) -> Run:
@@ -185,7 +176,7 @@ def grids_of(study: str) -> list[list[str]]:
 def result_of(run_dir: Path) -> dict:
     """A run's result.json so far."""
     file = run_dir / "result.json"
-    return read_json(file) if file.exists() else {"history": [], "updates": 0}
+    return files.read_json(file) if file.exists() else {"history": [], "updates": 0}
 
 
 def begin_fork(run: Run, run_dir: Path, args: Args) -> None:
@@ -199,7 +190,7 @@ def begin_fork(run: Run, run_dir: Path, args: Args) -> None:
 def train(name: str, run: Run, args: Args) -> dict:
     """One run, from its checkpoint if there is one; returns its result. Raises RuntimeError where a
     signal ended it, and ValueError and OSError where trying again is in vain."""
-    if checksum(run.data) != run.sha256:
+    if files.checksum(run.data) != run.sha256:
         raise ValueError(f"{run.data}: not the file that run.py found under this name")
     environment = os.environ | {"OMP_NUM_THREADS": str(args.cpus)}
     if args.gpus == 0:
@@ -229,11 +220,10 @@ def train(name: str, run: Run, args: Args) -> dict:
     result = result_of(run_dir)
     if code == 0 and result["updates"] >= total:
         if legs:
-            result["policies"] = read_json(run_dir / "evaluation.json")
-        return result | {"commit": commit(ROOT)}
-    lines = log_file.read_text("utf-8", "replace").split("\n")
-    last = next((line for line in reversed(lines) if line), "no word")
-    message = f"exit code {code}: {last} ({log_file})"
+            result["policies"] = files.read_json(run_dir / "evaluation.json")
+        return result | {"commit": files.commit(ROOT)}
+    *_, last = log_file.read_text("utf-8", "replace").strip().split("\n")
+    message = f"exit code {code}: {last or 'no word'} ({log_file})"
     by_signal = code < 0 or code > 128
     raise RuntimeError(message) if by_signal else ValueError(message)
 
@@ -255,8 +245,8 @@ def keep(name: str, result: dict, args: Args, run: Run) -> None:
         result["study"] = run.grid.study
     copied = args.folder / "work" / name / "forked_from.json"
     if copied.exists():
-        result["forked_from"] = read_json(copied)
-    write_json(args.folder / f"{name}.json", result)
+        result["forked_from"] = files.read_json(copied)
+    files.write_json(args.folder / f"{name}.json", result)
 
 
 def run(runs: dict[str, Run], args: Args) -> dict[str, Exception]:
@@ -306,19 +296,12 @@ def scores_of(row: dict, run: Run) -> str:
     return f"{row['step']:,} of {run.args.total_steps:,} updates{where}: {', '.join(scores)}"
 
 
-def reach(address: str) -> None:
-    """Raises OSError in seconds where nothing listens: Ray would try for a quarter of an hour."""
-    host, _, port = address.rpartition(":")
-    if port.isdecimal():  # neither local nor auto
-        socket.create_connection((host, int(port)), timeout=10).close()
-
-
 def is_finished(name: str, run: Run, args: Args) -> bool:
     """Whether its file is there; says so where that is of another script, or of other data."""
     file = args.folder / f"{name}.json"
     if not file.exists():
         return False
-    finished = read_json(file)
+    finished = files.read_json(file)
     before = store.scripts_of(finished) | {"data file": finished["data"].get("sha256")}
     script = script_of(run.words[0])
     now = uwac.checksums(script.Agent, script.update) | {"data file": run.sha256}
@@ -330,8 +313,10 @@ def is_finished(name: str, run: Run, args: Args) -> bool:
 
 def connect(args: Args) -> None:
     """To Ray, or to a new one on this machine. Raises ValueError."""
+    host, _, port = args.address.rpartition(":")
     try:
-        reach(args.address)
+        if port.isdecimal():  # where nothing listens Ray would try for a quarter of an hour
+            socket.create_connection((host, int(port)), timeout=10).close()
         quiet = {"log_to_driver": False, "logging_level": "ERROR"}  # it would warn of tokens
         modules = {"env_vars": {"PYTHONPATH": os.environ.get("PYTHONPATH", "")}}  # the user's
         ray.init(address=args.address, runtime_env=modules, **quiet)
@@ -358,14 +343,14 @@ def main(words: list[str]) -> int:
     logs = args.folder / "logs"
     for folder in (args.folder, args.folder / "work", logs):
         folder.mkdir(parents=True, exist_ok=True)
-        try_to_write(folder)
+        files.try_to_write(folder)
     connect(args)
     print(f"logs are in {logs}", flush=True)
     failed = {}
     try:
         for forked in (False, True):  # what is copied must be there
             now = {name: one for name, one in left.items() if bool(one.grid.fork_of) == forked}
-            failed |= run(now, args)
+            failed |= run(now, args) if now else {}
     except KeyboardInterrupt:
         seen = f"benchmark/report.py {args.folder / 'work'} shows what there is"
         sys.exit(f"stopped: the same command goes on from the last evaluations; {seen}")
@@ -374,5 +359,5 @@ def main(words: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    with errors_in_one_line():
+    with files.errors_in_one_line():
         sys.exit(main(sys.argv[1:]) > 0)

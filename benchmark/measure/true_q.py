@@ -115,14 +115,14 @@ def of_policy(word: str, agent: uwac.Agent | None = None) -> list[dict[str, np.n
 
 def summary(episodes: list[dict[str, np.ndarray]]) -> dict[str, float]:
     """A row, of the values of each episode, (n,)."""
-    row = {}
+    row = {"episodes": len(episodes)}
     for name in episodes[0]:
         steps = np.concatenate([one[name] for one in episodes])
-        row[name] = steps.mean()
+        row[name] = float(steps.mean())
         if name not in ("constant", "bound"):
-            row[f"{name}_std"] = steps.std()
-            row[f"{name}_error"] = sem([one[name].mean() for one in episodes])
-    return {"episodes": len(episodes)} | {name: float(value) for name, value in row.items()}
+            row[f"{name}_std"] = float(steps.std())
+            row[f"{name}_error"] = float(sem([one[name].mean() for one in episodes]))
+    return row
 
 
 def keep(path: Path, row: dict) -> dict:
