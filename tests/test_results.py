@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from benchmark import drawings, figures, results, stats, store
+from benchmark import figures, results, stats, store
 
 QUICK = {"run": "door-demo_bear_warmup-500_quick-start_float32_0"}
 FORKS = {"run": "door-human_bear_forks_tf32_0-2"}
@@ -21,20 +21,8 @@ def t():
     return store.load()
 
 
-def test_pages_are_what_their_templates_give(t):
-    texts = results.pages(t)
-    assert [line for pair in texts.items() for line in results.wrong_page(*pair)] == []
-    assert {page.name for page in texts} >= {"README.md", "RESULTS.md", "claims.md", "runs.md"}
-
-
-def test_no_result_is_typed_into_a_template():
-    templates = results.TEMPLATES.rglob("*.j2")
-    assert [line for template in templates for line in results.typed(template)] == []
-
-
-def test_pictures_are_what_figures_py_draws(t):
-    drawn = figures.ours(t) | drawings.ours(t)
-    assert [line for pair in drawn.items() for line in results.wrong_picture(*pair)] == []
+def test_pages_and_pictures_are_what_the_tables_give_and_no_result_is_typed():
+    assert results.main(results.Args(check=True)) == []
 
 
 @pytest.fixture
