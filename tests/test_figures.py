@@ -2,6 +2,7 @@
 
 import pandas as pd
 import pytest
+from matplotlib.legend import Legend
 
 from benchmark import figures, store
 
@@ -49,7 +50,7 @@ def words_of(figure):
     axes = [axes for axes in figure.findobj(figures.Axes) if axes.get_visible()]
     words = [text for one in axes for text in (one.get_title(), one.get_xlabel(), one.get_ylabel())]
     words += [tick.get_text() for one in axes for tick in one.get_yticklabels()]
-    legends = [legend for legend in figure.findobj(figures.plt.matplotlib.legend.Legend)]
+    legends = [legend for legend in figure.findobj(Legend)]
     return {*words, *(text.get_text() for legend in legends for text in legend.texts)} - {""}
 
 

@@ -42,17 +42,6 @@ def evaluation(scores, step=200, policy="sample", candidates=1):
     return found | {"scores": scores, "episodes": len(scores[0])}
 
 
-def stack(*results):
-    """One run of several agents, each with the history of one of the results."""
-    found = json.loads(json.dumps(results[0]))
-    found["args"]["num_seeds"] = len(results)
-    for rows in zip(found["history"], *(one["history"] for one in results)):
-        for name, values in rows[0].items():
-            if isinstance(values, list):
-                rows[0][name] = [row[name][0] for row in rows[1:]]
-    return found
-
-
 @pytest.fixture(autouse=True)
 def drawn(monkeypatch):
     """Metrics and lines of comparison of each figure by its name; nothing is drawn, as that takes
@@ -105,7 +94,11 @@ def test_numbers_of_a_row(reported):
 
 def test_agents_of_a_stack_are_seeds(reported):
     """Whose hours are a share of the run's."""
-    (row,) = reported(stack(result(scores=[5.0, 10.0]), result(scores=[5.0, 30.0])))["runs"]
+    stack = result(num_seeds=2)
+    for row in stack["history"]:
+        row |= {"score": [10.0, 30.0], "target_q": [5.0, 15.0]}
+        row |= {name: 2 * row[name] for name in ("score_sample", "mmd", "ood_auroc")}
+    (row,) = reported(stack)["runs"]
     names = "seeds", "score", "score error", "Q target", "hours"
     assert numbers(row, *names) == [2, 20, 10, 10, 1]
 
