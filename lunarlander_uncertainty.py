@@ -9,6 +9,8 @@ agents learn from the rest (Algorithm 1 without MMD). Is Var[Q] larger at the re
 The paper shows maps of Var[Q]; AUROC at states that no agent saw is added here. Var[Q] has a closed
 form here, where the paper samples T = 100 passes. docs/fidelity.md lists all that is different.
 
+UWAC is from `StackedLinear` to `update`; what follows is the expert, its data and the picture.
+
 Shapes. B: batch, N: candidate actions, D: observation, A: actions (one-hot), H: hidden units. S
 seeds are trained at once; twin critics lead with a 2. Of the expert, T: steps, E: environments.
 """
@@ -72,8 +74,8 @@ class Args:
 
 
 class StackedLinear(nn.Module):
-    """A linear map for each place of the stack, (S,) or (2, S): (S, B, in), or after a critic's
-    first layer (2, S, B, in) -> (*stack, B, out)."""
+    """A linear map for each network in the stack, (S,) or (2, S). The input broadcasts against it:
+    (S, B, in) or (2, S, B, in) -> (*stack, B, out)."""
 
     def __init__(self, stack: tuple[int, ...], in_dim: int, out_dim: int):
         super().__init__()
@@ -82,11 +84,12 @@ class StackedLinear(nn.Module):
         self.bias = nn.Parameter(torch.empty(*stack, 1, out_dim).uniform_(-bound, bound))
 
     def forward(self, x: Tensor) -> Tensor:
-        return (x @ self.weight).add_(self.bias)  # in place: an update takes an eighth less time
+        return x @ self.weight + self.bias
 
 
 class MLP(nn.Module):
-    """Networks side by side with two hidden ReLU layers: (S, B, in) -> (*stack, B, out)."""
+    """Networks side by side with two hidden ReLU layers: (S, B, in) -> (*stack, B, out). Dropout is
+    an argument of the call, whatever `train` and `eval` were told."""
 
     def __init__(self, stack: tuple[int, ...], in_dim: int, hidden_dim: int, out_dim: int):
         super().__init__()
@@ -122,25 +125,25 @@ class Critic(MLP):
 
 @torch.no_grad()
 def analytic_dropout_variance(critic: Critic, obs: Tensor, action: Tensor, rate: float) -> Tensor:
-    """Var[Q1], Var[Q2] approximated without sampling (ours, not the paper's); shapes as in Critic.
-    Q is the sum of w3 * mask * relu(Z) over the second layer's units; Z, which enters their ReLU,
-    varies by the first mask. Assumes that Z is normal, and that relu(Z) of two units have the
-    covariance of their Z times both mean slopes, cdf (docs/walkthrough.md)."""
+    """Var[Q1], Var[Q2] without sampling (ours; see docs/walkthrough.md); shapes as in Critic.
+    Q is the sum over the second layer's units j of w3_j mask_j relu(Z_j), plus a bias. Z_j, a sum
+    over the first layer's units, is taken as normal. For i != j, Cov[relu(Z_i), relu(Z_j)] is taken
+    as P(Z_i > 0) P(Z_j > 0) Cov[Z_i, Z_j]."""
     first, second, last = critic.layers
     w2 = second.weight
     w3 = last.weight.mT
     mask_variance = rate / (1 - rate)  # variance of one element of a mask (its mean is 1)
     h1 = F.relu(first(concat(obs, action)))
     mean = second(h1)  # of Z
-    std = ((mask_variance * h1.square()) @ w2.square()).sqrt().clamp(min=1e-12)  # of Z; not 0
-    ratio = (mean / std).clamp(-8, 8)  # no noticeable change, but denormal numbers are slow
+    std = ((mask_variance * h1.square()) @ w2.square()).sqrt().clamp(min=1e-12)  # of Z
+    ratio = (mean / std).clamp(-8, 8)  # changes nothing, and avoids slow denormals
     cdf = torch.special.ndtr(ratio)  # P(Z > 0), also the mean slope of relu(Z)
     pdf = torch.exp(-0.5 * ratio.square()) / (2 * torch.pi) ** 0.5
     mean_relu = mean * cdf + std * pdf  # E[relu(Z)]
     mean_square = mean * mean_relu + std.square() * cdf  # E[relu(Z)^2]
-    # Linear parts, cdf * (Z - mean): a first-layer unit moves those of all second-layer units.
+    # Var[sum_j w3_j cdf_j Z_j], over the first layer's masks.
     shared = mask_variance * (h1 * ((w3 * cdf) @ w2.mT)).square().sum(-1)
-    # Var[mask * relu(Z)] of each unit alone, less its linear part, which `shared` has already.
+    # What each unit adds: Var[mask_j relu(Z_j)] less Var[cdf_j Z_j], which is in `shared`.
     alone = (1 + mask_variance) * mean_square - mean_relu.square() - (cdf * std).square()
     variance = (shared + (w3.square() * alone).sum(-1)).clamp(min=0)
     return variance.view(2, *action.shape[:-1])
@@ -341,7 +344,7 @@ def load_expert(path: Path) -> Data:
 
 def cut(expert: Data, clip: str) -> tuple[Data, np.ndarray, np.ndarray]:
     """Transitions between kept states, (n, ...); such states of held-out environments, (n, D);
-    removed states, (n, D). Raises FloatingPointError if one is empty: there is no AUROC then."""
+    removed states, (n, D). Raises ValueError if one is empty: there is no AUROC then."""
     states = np.stack([expert["obs"], expert["next_obs"]])  # (2, T, E, D)
     is_removed = states[..., 0] < X_EDGE if clip == "left" else states[..., 1] > Y_EDGE
     is_kept = ~is_removed.any(0)  # (T, E)
@@ -350,7 +353,7 @@ def cut(expert: Data, clip: str) -> tuple[Data, np.ndarray, np.ndarray]:
     kept = expert["obs"][is_kept & is_held_out]
     removed = expert["obs"][is_removed[0]]
     if min(len(transitions["obs"]), len(kept), len(removed)) == 0:
-        raise FloatingPointError(f"clip {clip}: no state on one side; raise --expert-iterations")
+        raise ValueError(f"clip {clip}: no state on one side; raise --expert-iterations")
     return transitions, kept, removed
 
 
@@ -452,7 +455,13 @@ def main(args: Args) -> dict:
     print(f"expert's mean return: {mean_return:.1f}; results in {run}")
     versions = {package.__name__: package.__version__ for package in (torch, np, gym)}
     result = {"args": vars(args), "versions": versions, "mean_return": mean_return, "clips": {}}
-    for clip in ("left", "top"):
+    clips = ("left", "top")
+    try:
+        for clip in clips:
+            cut(expert, clip)
+    except ValueError as error:
+        sys.exit(f"error: {error}")
+    for clip in clips:
         print(f"clip {clip}")
         result["clips"][clip], figure = study(expert, clip, args)
         figure.savefig(run / f"{clip}.png", dpi=100)

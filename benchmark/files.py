@@ -8,11 +8,10 @@ import subprocess
 import sys
 import tempfile
 from argparse import ArgumentTypeError
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, TypeVar
 
-from filelock import FileLock
 from pydantic import Field
 from pydantic_core import to_json
 
@@ -40,6 +39,17 @@ def try_to_write(folder: Path) -> None:
     tempfile.TemporaryFile(dir=folder).close()
 
 
+def new_path(path: Path) -> Path:
+    """For what a program finds, in a folder that can be written. Raises ValueError where something
+    is there, and OSError."""
+    path = path.expanduser()
+    if path.exists():
+        raise ValueError(f"{path} exists: move it away")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try_to_write(path.parent)
+    return path
+
+
 def write(path: Path, content: bytes) -> None:
     """Renamed when whole: a full disk leaves what was there. Raises OSError."""
     part = path.with_name(f"{path.name}.{os.getpid()}.tmp")
@@ -58,34 +68,6 @@ def read_json(path: Path) -> dict | list:
         return json.loads(path.read_bytes())
     except ValueError as error:
         raise ValueError(f"{path}: damaged, move it away ({error})") from error
-
-
-def rows_of(path: Path, key: tuple[str, ...]) -> list[dict]:
-    """What `add_rows` left there, so far nothing. Raises ValueError for a file of another kind."""
-    rows = read_json(path) if path.exists() else []
-    try:
-        for row in rows:
-            [row[name] for name in key]
-    except (KeyError, TypeError) as error:
-        problem = f"of another program or version, move it away ({error!r})"
-        raise ValueError(f"{path}: {problem}") from error
-    return rows
-
-
-def add_rows(path: Path, rows: list[dict], key: tuple[str, ...]) -> list[dict]:
-    """To those in a JSON file, in place of the ones that have the same values under the names in
-    `key`. What another process adds at the same time stays. Returns all. Raises as `rows_of`, and
-    OSError."""
-    new = [[row[name] for name in key] for row in rows]
-    lock = FileLock(f"{path}.lock")
-    with suppress(OSError):  # on a disk without locks rows are worth more than their order
-        lock.acquire()
-    try:
-        kept = [row for row in rows_of(path, key) if [row[name] for name in key] not in new]
-        write_json(path, kept + rows)
-    finally:
-        lock.release()
-    return kept + rows
 
 
 def checksum(file: Path) -> str:

@@ -41,12 +41,7 @@ from benchmark.datasets.players import load_player, sample
 from benchmark.datasets.sac import train
 from benchmark.files import errors_in_one_line, try_to_write, write
 
-PLACES = (
-    "--folder",
-    "--out",
-    "--force",
-    "--no-force",
-)  # options on where a file goes, which shape no number
+PLACES = ("--folder", "--out", "--force", "--no-force")  # say where a file goes, not what it is
 
 
 @dataclass
@@ -84,15 +79,6 @@ def command() -> str:
         if option not in PLACES:
             words.append(word)
     return f"python benchmark/make_dataset.py {shlex.join(words)}"
-
-
-def is_of_this_command(path: Path) -> bool:
-    """Whether this very command wrote a set there, before it was stopped."""
-    try:
-        with h5py.File(path) as file:
-            return file["metadata"].attrs["command"] == command()
-    except (OSError, KeyError):
-        return False
 
 
 def write_set(args: Args, path: Path, arrays: dict, env_id: str, policy: str) -> Path:
@@ -155,9 +141,7 @@ def from_training(args: Args) -> None:
     task = args.env
     folder = args.folder.expanduser() / "training" / f"{task}-{args.seed}"
     for kind in ("random", "medium", "expert", "medium-expert", "medium-replay"):
-        name = f"{task}-{kind}-rebuilt"
-        if not is_of_this_command(args.folder.expanduser() / f"{name}.hdf5"):
-            new_file(args, name)
+        new_file(args, f"{task}-{kind}-rebuilt")
     args = replace(args, force=True)
     steps_taken, best = train(args, folder)
     for kind, step in best.items():

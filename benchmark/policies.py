@@ -2,19 +2,20 @@
 
 import functools
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import torch
+from filelock import FileLock
 from pydantic_core import to_jsonable_python
 from torch import Tensor
 
 import d4rl
 import uwac
-from benchmark.files import read_json, rows_of, write_json
+from benchmark.files import read_json, write_json
 from benchmark.methods import SCRIPTS, script_of
 
 POLICIES = {  # and their names in print, with N
@@ -23,7 +24,6 @@ POLICIES = {  # and their names in print, with N
     "mean": "mean",
     "vae": "BC, the VAE's decoder",
 }
-KEY = ("step", "policy", "candidates", "episodes", "seed")  # of an evaluation
 AT_ONCE = 1_000  # states whose candidates are in memory together
 
 
@@ -96,11 +96,33 @@ def made(env_id: str, num: int) -> Iterator[list[d4rl.UnitActions]]:
         yield [stack.enter_context(closing(d4rl.make(env_id))) for _ in range(num)]
 
 
-def earlier_results(run: Path) -> list[dict]:
-    """What RUN/evaluation.json holds already. Raises ValueError."""
-    return rows_of(run / "evaluation.json", KEY)
-
-
 def key_of(result: dict) -> list:
     """What an evaluation is of; a later one of the same replaces it."""
-    return [result[name] for name in KEY]
+    return [result[name] for name in ("step", "policy", "candidates", "episodes", "seed")]
+
+
+def earlier_results(run: Path) -> list[dict]:
+    """What RUN/evaluation.json holds already. Raises ValueError."""
+    path = run / "evaluation.json"
+    results = read_json(path) if path.exists() else []
+    try:
+        for result in results:
+            key_of(result)
+    except (KeyError, TypeError) as error:
+        problem = f"of another program or version, move it away ({error!r})"
+        raise ValueError(f"{path}: {problem}") from error
+    return results
+
+
+def add_result(run: Path, result: dict) -> None:
+    """To RUN/evaluation.json. What another process adds at the same time stays. Raises ValueError,
+    and OSError."""
+    path = run / "evaluation.json"
+    lock = FileLock(f"{path}.lock")
+    with suppress(OSError):  # on a disk without locks results are worth more than their order
+        lock.acquire()
+    try:
+        kept = [one for one in earlier_results(run) if key_of(one) != key_of(result)]
+        write_json(path, [*kept, result])
+    finally:
+        lock.release()

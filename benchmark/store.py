@@ -250,10 +250,11 @@ def other_rows(found: dict | list, file: Path) -> dict[str, list[dict]]:
             rows += by_agent(row, len(entry["scores"]))
         return {"bc": rows}
     first = found[0] if isinstance(found, list) and found else {}
-    if "floor_ms" in first:
+    if "version" in first:
         rows = []
         for one in found:
-            for i, (ms, floor) in enumerate(zip(one["ms"], one["floor_ms"])):
+            floors = one.get("floor_ms", [None] * len(one["ms"]))  # earlier versions counted it
+            for i, (ms, floor) in enumerate(zip(one["ms"], floors)):
                 rows.append(one | {"round": i, "ms": ms, "floor_ms": floor})
         return {"speed": [row for row in rows if row["ms"] is not None]}
     if "log_correlation" in first:

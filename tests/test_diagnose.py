@@ -78,12 +78,6 @@ def test_random_actions_are_the_same_for_all_runs_on_the_data(points, monkeypatc
     assert torch.equal(*found)
 
 
-def test_numbers_in_words():
-    """Of each seed; of many, as of ten untrained agents, the mean and the range."""
-    assert diagnose.in_words([0.12345, 2.0]) == "0.123, 2"
-    assert diagnose.in_words([1.0, 2.0, *[3.0] * 8]) == "2.7 (1 to 3)"
-
-
 def test_the_vaes_error_is_of_the_mean_of_its_actions_and_its_spread_of_a_states():
     """The actions are tanh(1 + 2 s + 2 z), z normal but limited to 0.5, s a state's first number:
     where s is 0, the tanh of the mean would be 0.76."""

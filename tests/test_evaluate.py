@@ -3,6 +3,8 @@
 import json
 import sys
 import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -11,9 +13,11 @@ import numpy as np
 import pytest
 import torch
 from conftest import Point, command_line, short, zeroed
+from filelock import FileLock
 
 import d4rl
 import uwac
+from benchmark import policies
 from benchmark.measure import diagnose, evaluate, true_q
 from benchmark.methods import SCRIPTS, script_of
 
@@ -94,6 +98,26 @@ def test_two_calls_at_once_keep_the_results_of_both(points, monkeypatch):
     monkeypatch.setattr(uwac, "evaluate", evaluation)
     evaluate.main(evaluate.Args(runs=(Path("run"),), policies=("sample", "mean"), episodes=3))
     assert [policy for policy, _ in records()] == ["sample", "vae", "mean"]
+
+
+@pytest.mark.parametrize("locks", [True, False])
+def test_many_add_at_once_and_none_is_lost(locks, tmp_path, monkeypatch):
+    """Where files cannot be locked, one after the other."""
+    write_json = policies.write_json
+
+    def slow(*given):  # long enough for another to read
+        time.sleep(0.05)
+        write_json(*given)
+
+    monkeypatch.setattr(policies, "write_json", slow)
+    if not locks:
+        monkeypatch.setattr(FileLock, "acquire", Mock(side_effect=OSError(37, "No locks")))
+    about = {"step": 1, "policy": "vae", "candidates": 1, "seed": 0}
+    results = [about | {"episodes": n} for n in range(4)]
+    with ThreadPoolExecutor(4 if locks else 1) as pool:
+        list(pool.map(lambda one: policies.add_result(tmp_path, one), results))
+    added = json.loads((tmp_path / "evaluation.json").read_text())
+    assert sorted(one["episodes"] for one in added) == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("program, words", [

@@ -2,7 +2,8 @@
 
 import fcntl
 import json
-import os
+import shlex
+import signal
 import socket
 import sys
 from argparse import ArgumentTypeError
@@ -17,7 +18,8 @@ from conftest import command_line
 from pydantic.dataclasses import dataclass
 
 import d4rl
-from benchmark import files, methods, run
+import uwac
+from benchmark import files, methods, run, store
 from benchmark.methods import METHODS, Method
 
 for module in (run, files, sys.modules[__name__]):
@@ -30,16 +32,17 @@ NAME = "door-demo__bear__0"  # of a grid's only run
 @dataclass
 class StubArgs:
     env_id: str
-    seed: int
+    seed: int = 0
     beta: float = 1.0
     dataset_path: Path | None = None
     total_steps: int = 10
     warmup_steps: int = 5
+    eval_episodes: int = 3
 
 
 class Processes:
-    """In place of a run's: training leaves its updates, with an evaluation at the fifth and the
-    last; evaluate.py a record of each policy. One whose turn in `codes` is a number only ends."""
+    """In place of a run's: training leaves its updates, and evaluate.py that it played. One whose
+    turn in `codes` is a number only ends."""
 
     def __init__(self):
         self.codes = []
@@ -50,25 +53,17 @@ class Processes:
         assert python == sys.executable and stdout is stderr
         self.started.append((Path(program).name, words, env))
         print("the last word", file=stdout, flush=True)
-        code = self.codes.pop(0) if self.codes else None
-        if code is not None:
-            return code
-        value = lambda option: words[len(words) - words[::-1].index(option)]  # the last counts
+        if self.codes:
+            return self.codes.pop(0)
         if program.endswith("evaluate.py"):
-            folder = Path(words[0])
-            step = run.result_of(folder)["updates"]
-            about = {"step": step, "episodes": int(value("--episodes"))}
-            file = folder / "evaluation.json"
-            records = json.loads(file.read_text()) if file.exists() else []
-            policies = words[words.index("--policies") + 1 :]
-            file.write_text(json.dumps(records + [about | {"policy": who} for who in policies]))
-        else:
-            folder, step = Path(value("--run-dir")), int(words[-1])
-            folder.mkdir(exist_ok=True)
-            history = [{"step": at, "score": [1.0, 4.0]} for at in sorted({min(5, step), step})]
-            data = {"path": value("--dataset-path"), "max_reward": 1}
-            result = {"history": history, "updates": step, "data": data}
-            (folder / "result.json").write_text(json.dumps(result))
+            Path(words[0], "evaluation.json").write_text('["played"]')
+            return 0
+        folder = Path(words[words.index("--run-dir") + 1])
+        folder.mkdir(exist_ok=True)
+        *_, path = (words[i + 1] for i, word in enumerate(words) if word == "--dataset-path")
+        data = {"path": path}  # the last counts
+        result = {"history": [], "updates": int(words[-1]), "data": data}
+        (folder / "result.json").write_text(json.dumps(result))
         return 0
 
 
@@ -83,8 +78,7 @@ def processes(monkeypatch):
 def stub(tmp_path, monkeypatch):
     """Arguments of a grid of one run, of a method whose script is a stub."""
     monkeypatch.setitem(METHODS, "bear", Method(str(tmp_path / "stub.py"), "", ""))
-    sums = lambda agent, update: {"stub.py": "now", "uwac.py": "now, too"}
-    script = SimpleNamespace(Args=StubArgs, Agent=None, update=None, checksums=sums)
+    script = SimpleNamespace(Args=StubArgs, Agent="an agent", update=None)
     for module in (run, methods):
         monkeypatch.setattr(module, "script_of", lambda command: script)
     args = run.Args(tasks=("door-demo",), methods=("bear",), seeds=1, folder=tmp_path / "grid")
@@ -111,7 +105,7 @@ def test_a_grid_is_every_task_method_and_seed_with_the_options_in_the_name(capsy
     words = f"{METHODS['uwac-std'].command} --env-id module:ns/Env-v0 --seed 1 --dataset-path b"
     assert runs[last].words == [*words.split(), "--total-steps", "200", "--beta", "0.8"]
     assert (runs[last].args.total_steps, runs[last].args.warmup_steps) == (200, 40_000)
-    assert run.has("bear", "--cuda-graph") and run.has("bear", "--no-cuda_graph")
+    assert run.has("bear", ["--cuda-graph"]) and run.has("bear", ["--no-cuda_graph"])
     args = run.Args(tasks=("door-demo",), methods=("bear",), seeds=1, dry_run=True)
     name, one = only_run(args, "--num-seeds", "5")
     assert name == "door-demo__bear__0__num-seeds-5" and one.words[-2:] == ["--num-seeds", "5"]
@@ -127,19 +121,6 @@ def test_a_name_is_a_short_file_and_no_other_runs():
     assert not any(set(name) & set("/: ") for name in names)
     of_seed_1 = run.name_of("own:Task-v0", "bear+sn", 1, options[-1])
     assert of_seed_1 == names[4].replace("__0__", "__1__")
-
-
-@pytest.mark.parametrize("methods, option, warned", [
-    (("bear", "uwac"), [], True),
-    (("bear", "bear+sn", "uwac"), [], False),
-    (("bear", "uwac"), ["--spectral-norm", "False"], False),
-])  # fmt: skip
-def test_bear_without_norm_beside_uwac_with_it_is_said(methods, option, warned, capsys):
-    """Of a hand: on hopper no method has the norm."""
-    args = run.Args(tasks=("hopper-medium", "door-demo"), methods=methods, seeds=1, dry_run=True)
-    run.grid(args, option)
-    lines = [line for line in capsys.readouterr().out.splitlines() if "spectral norm and" in line]
-    assert [line.split(":")[0] for line in lines] == ["door-demo"] * warned
 
 
 def test_what_a_signal_ended_is_tried_again_and_an_error_is_not(stub, processes):
@@ -164,7 +145,7 @@ folder = Path(sys.argv[sys.argv.index("--run-dir") + 1])
 folder.mkdir(exist_ok=True)
 starts = len([*folder.iterdir()])
 (folder / f"start-{starts}").touch()
-if "2.0" in sys.argv:
+if sys.argv[sys.argv.index("--seed") + 1] == "1":
     sys.exit("error: no good")
 if starts == 0:
     os.kill(os.getpid(), 9)
@@ -174,26 +155,34 @@ result = {"history": history, "updates": 10, "data": {"path": "/a/b", "max_rewar
 """
 
 
+WORDS = ["--tasks", "door-demo", "--methods", "bear", "--folder", "grid", "--seeds"]
+
+
 def test_ray_starts_again_what_was_killed_and_no_error(stub, tmp_path, monkeypatch, capsys):
-    """Also where somebody's benchmark.py lies in the current folder."""
+    """Also where somebody's benchmark.py lies in the current folder. The exit code says whether a
+    run failed."""
     monkeypatch.chdir(tmp_path)
     Path("benchmark.py").write_text("")
     Path("stub.py").write_text(STUB)
-    settings = {"include_dashboard": False, "log_to_driver": False}
-    runs = run.grid(stub, []) | run.grid(stub, ["--beta", "2.0"])
-    with ray.init("local", num_cpus=2, object_store_memory=10**8, **settings):
-        ((failed, error),) = run.run(runs, stub).items()
-    assert [len([*(stub.folder / "work" / name).glob("start-*")]) for name in runs] == [2, 1]
-    assert "exit code 1: error: no good" in str(error) and failed == f"{NAME}__beta-2.0"
-    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith(NAME)]
+    monkeypatch.setattr(uwac, "checksums", lambda agent, update: {})
+    monkeypatch.setattr(signal, "signal", Mock())
+    try:
+        assert command_line(run, shlex.join([*WORDS, "2"]), monkeypatch) == 1
+    finally:
+        ray.shutdown()
+    failed = NAME.replace("0", "1")
+    starts = [len([*(stub.folder / "work" / n).glob("start-*")]) for n in (NAME, failed)]
+    assert starts == [2, 1]
+    said = capsys.readouterr()
+    assert f"{failed}: exit code 1: error: no good" in said.err and " 10/10 " in said.err
     steps = "5 of 10 updates (warm-up): score 2.5", "10 of 10 updates: score 3.0"
+    lines = [line.strip() for line in said.out.splitlines() if line.strip().startswith(NAME)]
     assert lines[:2] == [f"{NAME}: {words}" for words in steps]
     assert lines[2].startswith(f"{NAME}: finished, ")
     result = json.loads((stub.folder / f"{NAME}.json").read_text())
     assert result.keys() > {"commit", "method", "command"} and result["data"]["path"] == "b"
-    stub.dry_run = True  # of what is left
-    assert run.main(stub, []) == 0
-    assert capsys.readouterr().out.endswith("1 runs, 1 of them finished before\n")
+    assert command_line(run, shlex.join([*WORDS, "1"]), monkeypatch) == 0
+    assert capsys.readouterr().out == "1 runs, 1 of them finished before\n"
 
 
 def test_what_a_run_leaves_in_the_grids_folder(stub):
@@ -211,20 +200,34 @@ def test_what_a_run_leaves_in_the_grids_folder(stub):
     assert result == about | {"command": "python bear.py --dataset-path 'a b'"}
 
 
-def test_after_each_leg_the_policies_are_played_once_or_what_is_missing_again(stub, processes):
-    stub.legs, stub.leg_episodes = 4, 3
-    for _ in range(2):
-        result = run.train(*only_run(stub), stub)
-    steps = [words[-1] for program, words, _ in processes.started if program == "stub.py"]
-    assert steps == ["4", "8", "10"] and len(processes.started) == 6
-    found = [(one["step"], one["policy"], one["episodes"]) for one in result["policies"]]
-    assert found == [(step, policy, 3) for step in (4, 8, 10) for policy in run.POLICIES]
-    file = stub.folder / "work" / NAME / "evaluation.json"
-    file.write_text(json.dumps(json.loads(file.read_text())[:-1]))
+def test_after_each_leg_the_policies_are_played(stub, processes):
+    """Also after one that stopped before they were; not again after one that went on since."""
+    stub.legs = 4
+    processes.codes = [1]
+    with pytest.raises(ValueError, match="^exit code 1"):
+        run.train(*only_run(stub), stub)
+    assert run.train(*only_run(stub), stub)["policies"] == ["played"]
+    found = [words[-1] for program, words, _ in processes.started if program == "stub.py"]
+    assert found == ["4", "4", "8", "10"]
+    played = [words for program, words, _ in processes.started if program == "evaluate.py"]
+    place = str(stub.folder / "work" / NAME)
+    assert played == [[place, "--episodes", "3", "--policies", *run.POLICIES]] * 3
     processes.codes = [1]
     with pytest.raises(ValueError, match="^exit code 1: the last word"):
         run.train(*only_run(stub), stub)
-    assert processes.started[-1][0] == "evaluate.py"
+    assert processes.started[-1][:2] == ("evaluate.py", played[0]) and len(processes.started) == 8
+
+
+def test_a_fork_begins_as_a_copy_and_then_goes_on_by_itself(stub, processes, monkeypatch):
+    monkeypatch.setattr(run, "fork", Mock())
+    stub.fork_of = "{task}-{seed}"
+    name, one = only_run(stub, "--beta", "2")
+    run.train(name, one, stub)
+    source, run_dir = (stub.folder / "work" / place for place in ("door-demo-0", name))
+    run.fork.assert_called_once_with(source, run_dir, "an agent", one.args)
+    (run_dir / "checkpoint.pt").touch()
+    run.train(name, one, stub)
+    assert run.fork.call_count == 1
 
 
 @pytest.mark.parametrize("locks", [True, False])
@@ -273,43 +276,12 @@ def test_data_are_fetched_once_for_all_runs_of_a_task(monkeypatch):
     assert asked == ["door-human", "hopper-medium"]
 
 
-def test_how_far_a_run_is(stub):
-    """By result.json at 20 updates, and by the bars of two parts, of which the second has 20 more
-    of the 50 that lead to the end of a leg, or of the run."""
-    _, one = only_run(stub, "--total-steps", "100")
-    work, log = stub.folder / "work" / "a", stub.folder / "logs" / "a.log"
-    assert run.updates_now("a", one, stub) == 0
-    bars = [" 30%|# | 30/100 [00:09<00:21, 3.3it/s]\n40/100: mmd 0.1\n"]
-    bars += ["\r  0%| | 0/50 [00:00<?, ?it/s]\r 40%|# | 20/50 [00:09<00:21, 2.2it/s]"]
-    bars += ["\r 40%|# | 10/30 [00:09<00:21, 2.2it/s]"]
-    bars += ["\r 100%|# | 30/30 [00:09<00:21, 2.2it/s]"]  # and no evaluation yet
-    found = []
-    for i, bar in enumerate(bars):
-        with open(log, "a") as file:
-            file.write(bar)
-        found.append(run.updates_now("a", one, stub))
-        work.mkdir(exist_ok=True)
-        (work / "result.json").write_text('{"history": [], "updates": 50}')
-        stub.legs = 80 if i else None
-    assert found == [30, 70, 60, 50]
-
-
-def test_a_line_of_what_runs():
-    """30 updates in 60 s, and 160 to go."""
-    totals = dict.fromkeys("abc", 1_000)
-    first = {"a": 990, "b": 900, "c": 920}
-    last = {"a": 990, "b": 910, "c": 920}
-    now = {"a": 1_000, "b": 920, "c": 920}
-    line = run.state_of(totals, first, last, now, 60.0)
-    assert line[5:] == ": b has 920 of 1,000 updates, all done in 0:05:20 at this rate"
-    line = run.state_of(totals, now, now, now, 60.0)
-    assert line[5:] == ": no update in the last minute"
-
-
-def test_a_run_that_another_script_made_is_said(stub, capsys):
+def test_a_run_that_another_script_made_is_said(stub, monkeypatch, capsys):
+    now = {"stub.py": "now", "uwac.py": "now, too"}
+    monkeypatch.setattr(uwac, "checksums", lambda agent, update: now)
     _, one = only_run(stub)
     assert not run.is_finished("a", one, stub)
-    same, now = {"sha256": one.sha256}, run.scripts_now(one)
+    same = {"sha256": one.sha256}
     for name, scripts, of_data in (
         ("a", {"uwac.py": "another"}, same),
         ("b", now, same),
@@ -324,158 +296,87 @@ def test_a_run_that_another_script_made_is_said(stub, capsys):
     assert by_data.startswith("d: finished with another data file; without ")
 
 
-class Ray:
-    """In its place, what runs each task at once, and has the first ready; it asserts what it gets
-    where a test says what that is."""
-
-    exceptions = ray.exceptions
-    cloudpickle = SimpleNamespace(dumps=lambda task: task, loads=lambda task: task)
-    wanted = {}
-
-    def init(self, address, runtime_env, **_):
-        assert address == self.wanted.get("address", "local")
-        assert runtime_env == {"env_vars": {"PYTHONPATH": "/their/modules"}}
-
-    def nodes(self):
-        nodes = self.wanted.get("nodes", [(True, {"CPU": 9.0})])
-        return [{"Alive": alive, "Resources": resources} for alive, resources in nodes]
-
-    def remote(self, num_cpus, num_gpus, max_retries, retry_exceptions):
-        assert (num_cpus, num_gpus) == self.wanted.get("resources", (1, 0))
-        return lambda work: SimpleNamespace(remote=lambda *given: lambda: work(*given))
-
-    def wait(self, references, timeout):
-        return references[:1], references[1:]
-
-    def get(self, reference):
-        try:
-            return reference()
-        except (RuntimeError, ValueError) as error:
-            failed = ray.exceptions.RayError(str(error))
-            failed.cause = error
-            raise failed from error
-
-
-@pytest.fixture
-def at_once(stub, monkeypatch):
-    """The program's run of two seeds of the stub, without Ray; its exit code."""
-    monkeypatch.setitem(sys.modules, "ray", Ray())
-    monkeypatch.setattr(run, "ray", sys.modules["ray"])
-    monkeypatch.setattr(Ray, "wanted", {})
-    monkeypatch.setattr(run, "ROOT", Path(run.__file__).parents[1])
-    monkeypatch.setenv("PYTHONPATH", "/their/modules")
-    words = f"--tasks door-demo --methods bear --seeds 2 --folder {stub.folder}"
-    return lambda more="": command_line(run, f"{words} {more}", monkeypatch)
-
-
 @pytest.mark.parametrize("cpus, gpus, found", [(4, 0, True), (5, 0, False), (4, 1, False)])
-def test_a_node_has_all_that_a_run_wants(cpus, gpus, found, stub, at_once, processes):
+def test_a_node_has_all_that_a_run_wants(cpus, gpus, found, stub, monkeypatch):
     """Not one of it on one node, and the rest on another, or on one that is gone."""
     nodes = [(True, {"CPU": 4.0}), (True, {"CPU": 2.0, "GPU": 1.0}), (False, {"CPU": 9, "GPU": 9})]
-    Ray.wanted = {"nodes": nodes, "resources": (cpus, gpus)}
+    nodes = [{"Alive": alive, "Resources": resources} for alive, resources in nodes]
+    monkeypatch.setattr(ray, "nodes", lambda: nodes)
+    monkeypatch.setattr(ray, "remote", Mock())
     stub.cpus, stub.gpus = cpus, gpus
     if found:
-        assert run.run(run.grid(stub, []), stub) == {}
+        assert run.run({}, stub) == {}
+        given = ray.remote.call_args.kwargs
+        assert (given["num_cpus"], given["num_gpus"]) == (cpus, gpus)
         return
     with pytest.raises(ArgumentTypeError, match=f"^--cpus {cpus} --gpus {gpus}: no node of local"):
         run.run({}, stub)
 
 
-def test_the_cluster_that_is_named_is_joined_or_one_line_says_why_not(
-    at_once, stub, processes, monkeypatch, refused
-):
-    words = f"--tasks door-demo --methods bear --seeds 1 --folder {stub.folder} --address"
+def test_the_cluster_that_is_named_is_joined_or_one_line_says_why_not(stub, monkeypatch):
+    """Its workers have the user's modules."""
+    monkeypatch.setattr(ray, "init", Mock())
+    monkeypatch.setattr(signal, "signal", Mock())
+    monkeypatch.setenv("PYTHONPATH", "/their/modules")
     with socket.create_server(("127.0.0.1", 0)) as server:
-        address = f"127.0.0.1:{server.getsockname()[1]}"
-        Ray.wanted = {"address": address}
-        assert at_once(f"--address {address} --seeds 1") == 0
-        error = ray.exceptions.AuthenticationError("no token")
-        monkeypatch.setattr(Ray, "init", Mock(side_effect=error))
-        line = refused(f"{words} {address} --total-steps 11", run)
-        assert line.startswith(f"error: --address {address}: no token")
-    monkeypatch.setattr(Ray, "init", None)  # where nobody listens it is not even tried
-    line = refused(f"{words} {address} --total-steps 11", run)
-    assert line.endswith("Connection refused")
+        stub.address = f"127.0.0.1:{server.getsockname()[1]}"
+        run.connect(stub)
+        given = ray.init.call_args.kwargs
+        environment = {"env_vars": {"PYTHONPATH": "/their/modules"}}
+        assert (given["address"], given["runtime_env"]) == (stub.address, environment)
+        ray.init.side_effect = ray.exceptions.AuthenticationError("no token")
+        with pytest.raises(ValueError, match=f"^--address {stub.address}: no token"):
+            run.connect(stub)
+    monkeypatch.setattr(ray, "init", None)  # where nobody listens it is not even tried
+    with pytest.raises(ValueError, match=f"^--address {stub.address}: .*Connection refused"):
+        run.connect(stub)
 
 
-def test_every_minute_a_line_on_all_but_what_failed(stub, at_once, processes, monkeypatch):
-    lines = []
-    monkeypatch.setattr(run, "state_of", lambda *given: lines.append(given) or "")
-    runs = run.grid(stub, []) | run.grid(stub, ["--beta", "2"])
-    good, bad = runs
-    processes.codes = [None, 1, 1]
-    run.run(runs, stub)
-    assert lines == []  # in less than a minute
-    monkeypatch.setattr(run, "EVERY", 0)
-    assert [*run.run(runs, stub)] == [bad]
-    (_, _, _, before, _), (totals, _, last, now, _) = lines
-    assert before == last == {good: 10, bad: 0} and totals == now == {good: 10}
+@pytest.fixture
+def grids(stub, monkeypatch):
+    """What the program would run, and in which folder."""
+    grids = SimpleNamespace(given=[], folder=None)
 
+    def run_all(runs, args):
+        grids.given.append(runs)
+        grids.folder = args.folder
+        return {}
 
-def test_the_exit_code_says_whether_a_run_failed(at_once, stub, processes, capsys):
-    assert at_once() == 0
-    said = capsys.readouterr()
-    lines = ["2 runs, 0 of them finished before", f"logs are in {stub.folder / 'logs'}"]
-    assert said.out.splitlines()[:2] == lines
-    assert said.out.splitlines()[-1] == f"0 runs failed, results are in {stub.folder}"
-    assert len(list(stub.folder.glob("door-demo__bear__[01].json"))) == 2
-    processes.codes = [1, None]
-    assert at_once("--beta 2") == 1
-    assert capsys.readouterr().err.count("exit code 1: the last word") == 1
-
-
-def test_ctrl_c_says_how_to_go_on(at_once, stub, monkeypatch, capsys):
-    monkeypatch.setattr(Ray, "wait", Mock(side_effect=KeyboardInterrupt))
-    assert at_once() == 1
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("stopped: the same command goes on from the last evaluations; ")
-
-
-def test_a_relative_folder_is_where_the_grid_began(at_once, stub, processes, monkeypatch):
-    """Though workers have current folders of their own."""
+    monkeypatch.setattr(run, "run", run_all)
+    monkeypatch.setattr(run, "connect", lambda args: None)
     monkeypatch.chdir(stub.folder.parent)
-    remote = Ray.remote
-    moved = lambda self, **settings: os.chdir("/") or remote(self, **settings)
-    monkeypatch.setattr(Ray, "remote", moved)
-    assert at_once("--folder grid --seeds 1") == 0
-    assert len(list(stub.folder.glob("*.json"))) == 1
+    return grids
 
 
-STUDIES = """
-[other]
-[[why.grid]]
-tasks = ["door-demo"]
-methods = ["bear"]
-seeds = 1
-options = "--beta 2 --fork-of {task}-{seed}"
-[[why.grid]]
-tasks = ["door-demo"]
-methods = ["bear"]
-seeds = 2
-options = ""
-"""
+def test_a_relative_folder_is_where_the_grid_began(grids, stub, capsys):
+    """Whatever a worker's is."""
+    assert run.main([*WORDS, "2"]) == 0
+    first, second, last = capsys.readouterr().out.splitlines()
+    assert (first, second) == (
+        "2 runs, 0 of them finished before",
+        f"logs are in {stub.folder / 'logs'}",
+    )
+    assert last == f"0 runs failed, results are in {stub.folder}"
+    assert grids.folder == stub.folder and len(grids.given[0]) == 2
 
 
-def test_a_study_is_its_grids_and_forks_run_last(at_once, stub, processes, monkeypatch, tmp_path):
+def test_ctrl_c_says_how_to_go_on(grids, monkeypatch):
+    monkeypatch.setattr(run, "run", Mock(side_effect=KeyboardInterrupt))
+    with pytest.raises(SystemExit, match="^stopped: the same command goes on from the last eval"):
+        run.main([*WORDS, "1"])
+
+
+def test_a_study_is_its_grids_and_forks_run_last(grids, monkeypatch):
     """Options beside it change all of them."""
-    (tmp_path / "studies.toml").write_text(STUDIES)
-    monkeypatch.setattr(run, "STUDIES", tmp_path / "studies.toml")
-    forks = []
-
-    def fork(source, run_dir, agent_type, args):
-        forks.append((source, run_dir.name, args.beta, len(processes.started)))
-
-    monkeypatch.setattr(run, "fork", fork)
-    words = ["--study", "why", "--folder", str(stub.folder), "--total-steps", "11"]
-    given = run.tyro.cli(run.Args, args=words, return_unknown_args=True)
-    assert run.main(*given, words) == 0
-    commands = [words for _, words, _ in processes.started]
-    seeds = [words[words.index("--seed") + 1] for words in commands]
-    assert seeds == ["0", "1", "0"] and all(words[-1] == "11" for words in commands)
-    assert forks == [
-        (stub.folder / "work" / "door-demo-0", f"{NAME}__beta-2__total-steps-11", 2, 2)
-    ]
-    result = json.loads((stub.folder / f"{NAME}__total-steps-11.json").read_text())
-    assert (result["study"], result["updates"]) == ("why", 11)
+    part = {"tasks": ["door-demo"], "methods": ["bear"]}
+    forks = part | {"seeds": 1, "options": "--beta 2 --fork-of {task}-{seed}"}
+    why = {"grid": [forks, part | {"seeds": 2, "options": ""}]}
+    monkeypatch.setattr(store, "studies", lambda: {"other": {}, "why": why})
+    assert run.main(["--study", "why", "--folder", "grid", "--total-steps", "11"]) == 0
+    first, last = grids.given
+    assert [*first] == [f"door-demo__bear__{seed}__total-steps-11" for seed in (0, 1)]
+    ((name, one),) = last.items()
+    assert name == f"{NAME}__beta-2__total-steps-11"
+    assert (one.grid.fork_of, one.grid.study) == ("{task}-{seed}", "why")
     with pytest.raises(ArgumentTypeError, match="^--study what: there are other, why$"):
         run.grids_of("what")

@@ -1,7 +1,6 @@
 """benchmark/measure/speed.py: what is counted and compared."""
 
 import functools
-import itertools
 import json
 import sys
 from pathlib import Path
@@ -15,24 +14,6 @@ from torch.utils.benchmark import Timer
 import uwac
 from benchmark.measure import speed
 from benchmark.measure.speed import Args, Case
-
-
-def test_a_ratio_is_the_median_of_the_rounds_own():
-    """Without the rounds that a slow version sat out."""
-    row = {"ms": [300.0, None, 1200.0, 900.0]}
-    assert speed.ratio(row, [3.0, 4.0, 6.0, 6.0]) == "150.00 (100.00 to 200.00)"
-    assert speed.ratio(row, [None, 4.0, 6.0, None]) == "200.00"
-
-
-def test_a_group_grows_in_its_own_size_alone():
-    """Each size with each version; the literal one, at seconds an update, on the tasks alone."""
-    sizes = {case[1:] for case in speed.cases_of("batch_size")}
-    assert sizes == {("door-human", 1, n, 100) for n in (256, 1024, 4096)}
-    assert len(speed.cases_of("batch_size")) == 12
-    assert {case[1:] for case in speed.cases_of("hopper-medium")} == {
-        ("hopper-medium", 1, 256, 100)
-    }
-    assert speed.cases_of("hopper-medium")[-1].version == "UWAC literal"
 
 
 def test_the_literal_version_passes_all_candidates_through_the_critic_100_times():
@@ -57,21 +38,18 @@ def test_the_literal_version_passes_all_candidates_through_the_critic_100_times(
 def test_a_version_is_what_its_name_says(version, candidates):
     """Of ten candidates the literal one computes ten variances."""
     case = Case(version, "hopper-medium", num_seeds=2, batch_size=4, passes=7)
-    update, gflop = speed.prepared(case, Args(dropout=0.2, threads=1, matmul_precision="medium"))
+    update = speed.prepared(case, Args(threads=1, matmul_precision="medium"))
     agent, data, step = update.args
     assert agent.algorithm == ("bear" if version == "BEAR" else "uwac") and step == 1
     assert (agent.args.num_seeds, agent.args.batch_size) == (2, 4)
     assert [tuple(array.shape[1:]) for array in data] == [(11,), (3,), (), (11,), ()]
     if version != "BEAR":
         variance = "analytic" if version == "UWAC analytic" else "mc"
-        found = agent.args.variance, agent.args.passes, agent.args.dropout
-        assert found == (variance, 7, 0.2)
+        assert (agent.args.variance, agent.args.passes) == (variance, 7)
     assert getattr(agent.target_critic, "num_candidates", None) == candidates
     assert (data[-1] == 0).all() and data[0].min() < -0.9 < 0.9 < data[0].max()
     assert getattr(agent.critic, "num_candidates", None) == (candidates and 1)
     assert (torch.get_float32_matmul_precision(), torch.get_num_threads()) == ("medium", 1)
-    larger = speed.gflop_of(case._replace(batch_size=8), Args(dropout=0.2, threads=1))
-    assert larger == pytest.approx(2 * gflop, rel=0.2)  # nothing but its matmuls, which grow with B
 
 
 def test_a_cuda_graph_is_of_the_step_alone(monkeypatch):
@@ -90,9 +68,9 @@ def test_a_cuda_graph_is_of_the_step_alone(monkeypatch):
     tensordict = SimpleNamespace(nn=SimpleNamespace(CudaGraphModule=graph))
     monkeypatch.setitem(sys.modules, "tensordict", tensordict)
     monkeypatch.setitem(sys.modules, "tensordict.nn", tensordict.nn)
-    launch, _ = speed.prepared(Case("BEAR", batch_size=3), Args(threads=1, cuda_graph=True))
+    launch = speed.prepared(Case("BEAR", batch_size=3), Args(threads=1, cuda_graph=True))
     launch()
-    assert calls == [("eager", "agent", "data", 1)] * 2 + [("graph", 1)] * 5
+    assert calls == [("eager", "agent", "data", 1)] + [("graph", 1)] * 5
 
 
 class InThisProcess:
@@ -105,30 +83,34 @@ class InThisProcess:
         result = function(*given)
         return SimpleNamespace(result=lambda: result)
 
+    def __enter__(self):
+        return self
 
-def test_a_row_of_each_case_with_a_time_of_each_round(monkeypatch):
-    """The literal version takes part in every third; a floor is the matmuls' time at 2 GFLOP/s."""
-    args = Args(rounds=5, threads=1)
-    cases = [Case(name, batch_size=n) for n, name in ((4, "BEAR"), (8, "UWAC literal"))]
+    def __exit__(self, *error):
+        pass
 
-    def gflop(case, given):
+
+def test_a_row_of_each_version_with_a_time_of_each_round(monkeypatch):
+    """They take turns; d3rlpy's BEAR has no seeds side by side."""
+    args = Args(rounds=2, versions=("BEAR", "UWAC mc"), d3rlpy=Path("python"))
+    turns = []
+
+    def time_updates(case, given):
         assert given is args
-        return case.batch_size
+        turns.append(case)
+        return len(turns), 7.0
 
-    monkeypatch.setattr(speed, "cases_of", lambda group: cases)
     monkeypatch.setattr(speed, "ProcessPoolExecutor", InThisProcess)
-    monkeypatch.setattr(speed, "product_rate", lambda: 2.0)
-    monkeypatch.setattr(speed, "gflop_of", gflop)
-    monkeypatch.setattr(speed, "time_updates", lambda case, given: (gflop(case, given), 7.0))
-    bear, literal = speed.measure("passes", args, {"date": "today"})
-    assert bear["ms"] == [4] * 5 and literal["ms"] == [8, None, None, 8, None]
-    assert bear["floor_ms"] == [2_000] * 5 and literal["floor_ms"] == [4_000] * 5
-    assert {
-        "group": "passes",
-        "date": "today",
-        "passes": 100,
-        "peak_mb": 7.0,
-    }.items() <= bear.items()
+    monkeypatch.setattr(speed, "time_updates", time_updates)
+    sizes = {"env_id": "hopper-medium", "num_seeds": 1, "batch_size": 4, "passes": 9}
+    bear, uwac_mc, d3rlpy = speed.measure(sizes, args, {"date": "today"})
+    assert (bear["ms"], uwac_mc["ms"], d3rlpy["ms"]) == ([1, 4], [2, 5], [3, 6])
+    assert (
+        turns[:3] == turns[3:] == [Case(row["version"], **sizes) for row in (bear, uwac_mc, d3rlpy)]
+    )
+    wanted = {"group": "hopper-medium", "date": "today", "peak_mb": 7.0} | sizes
+    assert wanted.items() <= bear.items()
+    assert len(speed.measure(sizes | {"num_seeds": 2}, args, {})) == 2
 
 
 @pytest.fixture
@@ -150,64 +132,28 @@ def test_a_time_is_an_updates_in_ms_and_memory_in_mb(clock, monkeypatch):
 
     usage = SimpleNamespace(ru_maxrss=3_000)  # KB
     monkeypatch.setattr(speed.resource, "getrusage", lambda who: usage)
-    monkeypatch.setattr(speed, "prepared", lambda case, args: (update, 1.0))
+    monkeypatch.setattr(speed, "prepared", lambda case, args: update)
     ms, mb = speed.time_updates(Case("BEAR"), Args(seconds=20, threads=1))
     assert (ms, mb) == (500, 3) and 40 <= len(updates) < 80
 
 
-def test_the_rate_of_products_is_that_of_the_fastest(clock, monkeypatch):
-    """Of 2 n^3 operations."""
-    seconds = itertools.cycle([0.3, 0.1])
+def test_all_sizes_are_measured_and_kept(tmp_path, monkeypatch, capsys):
+    """In the table are medians and ranges, and of ratios to the first version's of the round."""
+    times = iter([[1.0, 2.0, 4.0], [10.0, 6.0, 8.0]] * 4)
 
-    class Matrix:
-        def __matmul__(self, other):
-            clock.now += next(seconds)
-
-    monkeypatch.setattr(torch, "randn", lambda *shape, device: Matrix())
-    assert speed.product_rate() == pytest.approx(2 * 2048**3 / 0.1 / 1e9)
-
-
-def test_a_later_call_adds_rows(tmp_path, monkeypatch, capsys):
-    """The table is of the new ones alone."""
-    times = iter([1.0, 2.0, 3.0, 4.0])
-
-    def measure(group, args, about):
-        ms = next(times)
-        of_all = {"group": group, **about, "peak_mb": 1, "ms": [ms], "floor_ms": [ms]}
-        return [of_all | Case(name)._asdict() for name in "ab"]
+    def measure(sizes, args, about):
+        rows = [{"version": name, "peak_mb": 1, "ms": next(times)} for name in ("BEAR", "x")]
+        return [row | sizes | about for row in rows]
 
     monkeypatch.setattr(speed, "measure", measure)
-    for groups in (("door-human", "passes"), ("door-human", "hopper-medium")):
-        speed.main(speed.Args(groups=groups, folder=tmp_path, threads=1))
+    sizes = {"num_seeds": (1, 5), "passes": (10, 100)}
+    speed.main(Args(folder=tmp_path, threads=1, **sizes))
     rows = json.loads((tmp_path / "speed.json").read_text())
-    found = [(row["group"], row["version"], row["ms"]) for row in rows[::2]]
-    groups = "door-human", "passes", "door-human", "hopper-medium"
-    assert found == [(group, "a", [ms]) for ms, group in enumerate(groups, 1)]
-    said = capsys.readouterr().out.splitlines()
-    assert len([line for line in said if line.startswith("| a ")]) == 4
-
-
-def test_a_table_compares_with_its_groups_first_two_rows():
-    rows = []
-    for group, times in (("passes", (2.0, 4.0, 8.0)), ("door-human", (10.0, 20.0, 50.0))):
-        for version, ms in zip(("BEAR", "UWAC analytic", "UWAC mc"), times):
-            row = {"group": group, "peak_mb": 1, "ms": [ms], "floor_ms": [ms / 5]}
-            rows.append(row | Case(version)._asdict())
-    lines = speed.table(rows).splitlines()
-    ends = [[cell.strip() for cell in line.split("|")[-5:-1]] for line in lines]
-    assert ends[0] == ["ms", "over its floor", "over BEAR", "over UWAC analytic"]
-    assert ends[4] == ["8.00", "5.00", "4.00", "2.00"]
-    assert ends[7] == ["50.00", "5.00", "5.00", "2.50"]
-
-
-@pytest.mark.parametrize("nothing", [
-    {"groups": ()}, {"rounds": 0}, {"threads": 0}, {"seconds": 0.0}, {"seconds": float("nan")}
-])  # fmt: skip
-def test_what_measures_nothing_is_refused(nothing, tmp_path, monkeypatch):
-    monkeypatch.setattr(speed, "measure", None)  # would take minutes
-    with pytest.raises(ValueError, match="^a group, a round, a thread at least, and --seconds"):
-        speed.main(speed.Args(folder=tmp_path / "speed", **nothing))
-    assert not (tmp_path / "speed").exists()
+    found = [(row["num_seeds"], row["batch_size"], row["passes"]) for row in rows[::2]]
+    assert found == [(1, 256, 10), (1, 256, 100), (5, 256, 10), (5, 256, 100)]
+    line = next(line for line in capsys.readouterr().out.splitlines() if "| x " in line)
+    cells = [cell.strip() for cell in line.split("|")]
+    assert cells[-3:-1] == ["8.00 (6.00 to 10.00)", "3.00 (2.00 to 10.00)"]
 
 
 D3RLPY = """
@@ -221,13 +167,13 @@ class Bear:
         return self
 
     def create_impl(self, obs_shape, action_size):
-        assert (obs_shape, action_size) == ((39,), 28)
+        assert (obs_shape, action_size) == ((11,), 3)
 
     def update(self, batch):
-        assert len(batch) == 256 and torch.get_num_threads() == 1
+        assert len(batch) == 64 and torch.get_num_threads() == 1
         assert not {name: value for name, value in self.settings.items() if SAID.get(name) != value}
 
-SAID = {"batch_size": 256, "imitator_encoder_factory": [750, 750], "n_target_samples": 10}
+SAID = {"batch_size": 64, "imitator_encoder_factory": [750, 750], "n_target_samples": 10}
 SAID |= {"n_mmd_action_samples": 10, "mmd_kernel": "gaussian", "warmup_steps": 0}
 SAID |= {"compile_graph": False}
 BEARConfig = lambda **settings: Bear(settings)
@@ -246,12 +192,12 @@ def test_d3rlpys_bear_is_timed_with_the_papers_sizes_after_its_warm_up(tmp_path,
         path.parent.mkdir(exist_ok=True)
         path.write_text(D3RLPY)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    timer = speed.d3rlpy_timer(Args(d3rlpy=Path(sys.executable), seconds=1e-4, threads=1))
-    for ms, mb in (timer(), timer()):
-        assert ms > 0 and 10 < mb < 10_000
+    args = Args(d3rlpy=Path(sys.executable), seconds=1e-4, threads=1)
+    case = Case(speed.D3RLPY, "hopper-medium", batch_size=64)
+    ms, mb = speed.time_updates(case, args)
+    assert ms > 0 and 10 < mb < 10_000
 
 
 def test_a_python_without_d3rlpy_is_named():
-    timer = speed.d3rlpy_timer(Args(d3rlpy=Path("false")))
     with pytest.raises(ValueError, match="--d3rlpy false: d3rlpy does not run there"):
-        timer()
+        speed.time_updates(Case(speed.D3RLPY), Args(d3rlpy=Path("false")))

@@ -11,7 +11,6 @@ from conftest import zeroed
 from torch.testing import assert_close
 
 import uwac
-from benchmark.measure import speed
 
 
 def test_log_std_of_the_vae_stays_from_minus_4_to_15():
@@ -85,13 +84,28 @@ def critic_and_pairs():
     return critic, torch.randn(2, 32, 39), torch.rand(2, 32, 28) * 2 - 1
 
 
+@torch.no_grad()
+def plain_passes(critic, obs, action, p, T):
+    """Var[Q1] + Var[Q2] by T passes that compute the second layer anew, under the masks that
+    uwac.mc_dropout_variance draws from the same seed: obs (S, B, D), action (S, B, A) -> (S, B)."""
+    first, second, last = critic.layers
+    h1 = first(uwac.concat(obs, action)).relu_()  # (2, S, B, H)
+    kept = torch.rand(2, T, *last.weight.shape[:-1], device=h1.device) >= p
+    masks = (kept / (1 - p)).unsqueeze(-2)  # (2, T, 2, S, 1, H)
+    q = []
+    for mask1, mask2 in zip(*masks):
+        h2 = ((h1 * mask1) @ second.weight).add_(second.bias).relu_()
+        q.append((h2 * (mask2 * last.weight.mT)).sum(-1))
+    return torch.stack(q).var(0).sum(0)
+
+
 @pytest.mark.parametrize("p", [0.02, 0.1, 0.5, 0.9])
 @pytest.mark.parametrize("as_on_a_gpu", [False, True])
 def test_mc_is_the_variance_of_plain_passes(p, as_on_a_gpu, monkeypatch):
     """With a mask of its own for each layer, critic and seed, and the same one for all rows."""
     critic, obs, action = critic_and_pairs()
     torch.manual_seed(3)
-    expected = speed.plain_uncertainty(critic, obs, action, uwac.Args(dropout=p, passes=7))
+    expected = plain_passes(critic, obs, action, p, 7)
     monkeypatch.setattr(torch.Tensor, "is_cuda", as_on_a_gpu)
     torch.manual_seed(3)
     found = uwac.mc_dropout_variance(critic, obs, action, p, 7).sum(0)

@@ -1,12 +1,11 @@
-"""d3rlpy's side of speed.py, for a Python that has it (pip install d3rlpy==2.8.1): for each line on
-stdin prints milliseconds of a gradient step of its BEAR, the mean of as many as take SECONDS, and
-peak MB.
+"""d3rlpy's side of speed.py, for a Python that has it (pip install d3rlpy==2.8.1): prints
+milliseconds of a gradient step of its BEAR, the mean of as many as take SECONDS, and peak MB.
 
-    python d3rlpy_bear.py THREADS SECONDS D A COMPILE_GRAPH
+    python d3rlpy_bear.py THREADS SECONDS B D A COMPILE_GRAPH
 
-Sizes are the paper's, as in bear.py: hidden layers 256-256, VAE 750-750, batch 256, 10 candidates,
-10 actions for MMD, gaussian kernel; no warm-up, so that Q is in the actor's loss, as in ours.
-Its batch is made before.
+Sizes are the paper's, as in bear.py: hidden layers 256-256, VAE 750-750, 10 candidates, 10 actions
+for MMD, gaussian kernel; no warm-up, so that Q is in the actor's loss, as in ours. Its batch of B
+is made before.
 """
 
 import contextlib
@@ -22,8 +21,8 @@ with contextlib.redirect_stdout(sys.stderr):
     from d3rlpy.dataset import Transition, TransitionMiniBatch
     from d3rlpy.models import VectorEncoderFactory
 
-threads, seconds, obs_dim, action_dim, compile_graph = map(float, sys.argv[1:])
-threads, obs_dim, action_dim = int(threads), int(obs_dim), int(action_dim)
+seconds = float(sys.argv.pop(2))
+threads, batch_size, obs_dim, action_dim, compile_graph = map(int, sys.argv[1:])
 torch.set_num_threads(threads)
 rng = np.random.default_rng(0)
 
@@ -33,7 +32,7 @@ def uniform(*shape: int) -> np.ndarray:
 
 
 bear = BEARConfig(
-    batch_size=256,
+    batch_size=batch_size,
     imitator_encoder_factory=VectorEncoderFactory([750, 750]),
     n_target_samples=10,
     n_mmd_action_samples=10,
@@ -53,12 +52,11 @@ transitions = [
         terminal=0.0,
         interval=1,
     )
-    for _ in range(256)
+    for _ in range(batch_size)
 ]
 batch = TransitionMiniBatch.from_transitions(transitions)
 for _ in range(10):  # compiles, if it is asked to
     bear.update(batch)
 timer = Timer("bear.update(batch)", globals={"bear": bear, "batch": batch}, num_threads=threads)
-for _ in sys.stdin:
-    ms = 1000 * timer.blocked_autorange(min_run_time=seconds).mean
-    print(ms, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3, flush=True)
+ms = 1000 * timer.blocked_autorange(min_run_time=seconds).mean
+print(ms, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3)

@@ -248,13 +248,6 @@ def diagnose(run: Path, dataset_path: Path | None = None) -> dict[str, list[floa
     return found
 
 
-def in_words(values: list[float]) -> str:
-    """Of each seed, or their mean and range where they are many."""
-    if len(values) < NUM_UNTRAINED:
-        return ", ".join(f"{value:.3g}" for value in values)
-    return f"{np.mean(values):.3g} ({min(values):.3g} to {max(values):.3g})"
-
-
 def main(runs: tyro.conf.Positional[tuple[Path, ...]], dataset_path: Path | None = None) -> None:
     """Raises ValueError, and OSError where a file cannot be read or written."""
     if not runs:
@@ -263,7 +256,7 @@ def main(runs: tyro.conf.Positional[tuple[Path, ...]], dataset_path: Path | None
         found = diagnose(run, dataset_path)
         print(run)
         for name, values in found.items():
-            print(f"  {name}: {in_words(values)}")
+            print(f"  {name}: {', '.join(f'{value:.3g}' for value in values)}")
 
 
 if __name__ == "__main__":

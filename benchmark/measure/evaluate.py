@@ -35,8 +35,8 @@ from pydantic.dataclasses import dataclass
 
 import d4rl
 import uwac
-from benchmark.files import OneOrMore, add_rows, errors_in_one_line, try_to_write
-from benchmark.policies import KEY, POLICIES, earlier_results, load, made, player
+from benchmark.files import OneOrMore, errors_in_one_line, try_to_write
+from benchmark.policies import POLICIES, add_result, earlier_results, load, made, player
 
 
 @dataclass
@@ -102,7 +102,7 @@ def play(run: Path, agent: uwac.Agent, saved: dict, args: Args) -> None:
             scores = d4rl.normalized_score(env_id, returns)
             result = {"policy": policy, "candidates": num, **about}
             result |= {"scores": scores.tolist(), "returns": returns.tolist()}
-            add_rows(run / "evaluation.json", [result], KEY)
+            add_result(run, result)
             who = f"{agent.algorithm} on {env_id}, {step} updates, {POLICIES[policy].format(num)}"
             played = f"{len(scores)} agents x {args.episodes} episodes"
             values = scores[0] if len(scores) == 1 else scores.mean(1)

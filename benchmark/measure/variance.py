@@ -14,21 +14,21 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # to start from any folder
 
-import math
-import time
+import functools
 from itertools import product
-from statistics import fmean, median
 from typing import Annotated
 
+import pandas as pd
 import torch
 import tyro
 from pydantic import Field, PositiveInt
 from pydantic.dataclasses import dataclass
 from torch import Tensor
+from torch.utils.benchmark import Timer
 
 import d4rl
 import uwac
-from benchmark.files import OneOrMore, errors_in_one_line, write_json
+from benchmark.files import OneOrMore, errors_in_one_line, new_path, write_json
 from benchmark.policies import load_transitions
 
 Rate = Annotated[float, Field(gt=0, lt=1)]
@@ -73,12 +73,6 @@ def compare(estimate: Tensor, truth: Tensor) -> dict[str, float]:
     return {"mse": error.item(), "log_correlation": torch.corrcoef(logs)[0, 1].item()}
 
 
-def seconds() -> float:
-    if uwac.DEVICE == "cuda":
-        torch.cuda.synchronize()
-    return time.perf_counter()
-
-
 def study(args: Args, agent: uwac.Agent, data: list[Tensor], rate: float) -> list[dict]:
     """A row for each kind of actions, estimate and T: over all repetitions the root mean square of
     its error, which with one mask is common to all states; the median of its correlation, and of
@@ -94,37 +88,27 @@ def study(args: Args, agent: uwac.Agent, data: list[Tensor], rate: float) -> lis
         inputs = agent.critic, obs, action, rate
         truth = uwac.mc_dropout_variance(*inputs, args.reference_passes)
         for name, T, estimate, passes in estimates:
-            found = []
-            for _ in range(args.repetitions):
-                began = seconds()
-                variance = estimate(*inputs, *passes)
-                ms = 1000 * (seconds() - began)
-                found.append({"ms": ms, **compare(variance, truth)})
+            call = functools.partial(estimate, *inputs, *passes)
+            found = pd.DataFrame(compare(call(), truth) for _ in range(args.repetitions))
+            timer = Timer("call()", globals={"call": call}, num_threads=torch.get_num_threads())
             row = {"actions": actions, "estimate": name, "passes": T}
-            row["rmse"] = math.sqrt(fmean(one["mse"] for one in found))
-            medians = {key: median(one[key] for one in found) for key in ("log_correlation", "ms")}
-            rows.append(row | medians)
+            row["rmse"] = found["mse"].mean() ** 0.5
+            row["log_correlation"] = found["log_correlation"].median()
+            rows.append(row | {"ms": 1000 * timer.blocked_autorange().median})
     return rows
 
 
 def main(args: Args) -> None:
     """Raises ValueError before a file is touched, and OSError."""
-    path = args.folder.expanduser() / "variance.json"
-    if path.exists():
-        raise ValueError(f"{path} exists: choose another --folder")
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path = new_path(args.folder / "variance.json")
     about = {"hardware": uwac.hardware(), "torch": str(torch.__version__)}
     rows = []
-    print("| p | spectral norm | actions | estimate | T | RMSE | log-correlation | ms |")
-    print("|---|---|---|---|---|---|---|---|")
     for rate, spectral_norm in product(args.rates, (True, False)):
         agent, data = train(args, rate, spectral_norm)
         settings = {"rate": rate, "spectral_norm": spectral_norm}
-        for row in study(args, agent, data, rate):
-            rows.append(settings | row | about)
-            head = f"| {rate} | {spectral_norm} | {row['actions']} | {row['estimate']}"
-            errors = f"{row['rmse']:.3f} | {row['log_correlation']:.4f} | {row['ms']:.1f} |"
-            print(f"{head} | {row['passes']} | {errors}")
+        new = [settings | row for row in study(args, agent, data, rate)]
+        print(pd.DataFrame(new).to_markdown(index=False, floatfmt=".4g"), end="\n\n")
+        rows += [row | about for row in new]
         write_json(path, rows)
 
 

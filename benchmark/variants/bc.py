@@ -21,7 +21,7 @@ from tqdm import trange
 import d4rl
 import uwac
 from benchmark.datasets.episodes import returns_of, rewards_and_ends
-from benchmark.files import errors_in_one_line, write_json
+from benchmark.files import errors_in_one_line, new_path, write_json
 from benchmark.policies import load_transitions, made, player
 
 
@@ -41,11 +41,9 @@ def size(network: nn.Module) -> int:
 
 def main(args: Args) -> None:
     """Raises ValueError and OSError."""
-    file = Path("runs/bc", f"{args.env_id}.json")
-    if file.exists():
-        raise ValueError(f"{file} exists: move it away to train again")
     path = d4rl.download(args.env_id)
     obs, action, *_ = load_transitions(args.env_id, path)  # (n, D), (n, A)
+    file = new_path(Path("runs/bc", f"{args.env_id}.json"))
     torch.manual_seed(0)
     settings = uwac.Args(args.env_id, num_seeds=args.num_seeds)
     agent = uwac.Agent(settings, obs.shape[1], action.shape[1]).to(uwac.DEVICE)
@@ -70,7 +68,6 @@ def main(args: Args) -> None:
                 result["history"].append({"step": step, "scores": scores.tolist()})
                 mean_scores = scores.mean(1).round(1)
                 print(f"{args.env_id}, {step} updates: scores {mean_scores}", flush=True)
-                file.parent.mkdir(parents=True, exist_ok=True)
                 write_json(file, result)
 
 
