@@ -8,22 +8,16 @@ import matplotlib
 import numpy as np
 import pandas as pd
 import seaborn as sns
-from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter
 
 from benchmark.methods import METHODS
 from benchmark.store import FOLDER, HERE, PAPER, STEP, beside_the_paper
 
-STYLE = {
-    "savefig.dpi": 100,
-    "lines.markersize": 5,
-    "axes.grid": True,
-    "grid.alpha": 0.3,
-    "legend.frameon": False,
-}
-matplotlib.rcParams.update(STYLE)
+STYLE = {"savefig.dpi": 100, "lines.markersize": 5, "axes.grid": True, "grid.alpha": 0.3}
+matplotlib.rcParams.update(STYLE | {"legend.frameon": False})
 matplotlib.use("agg")  # pictures go into files, whatever a notebook has set
 
 AXES = {  # what a metric's axis says; unit: a normalized score, or a return
@@ -54,7 +48,6 @@ def save(figure: Figure, path: Path) -> None:
     """As PNG and PDF beside each other: `path` is one of the two names."""
     for suffix in (".png", ".pdf"):
         figure.savefig(path.with_suffix(suffix))
-    plt.close(figure)
 
 
 def colours_of(methods: dict[str, str]) -> dict[str, str]:
@@ -68,11 +61,11 @@ def colours_of(methods: dict[str, str]) -> dict[str, str]:
     return {label: found[label] for label in methods}
 
 
-def panels(number: int, width: float = 4.6, height: float = 4.2) -> tuple[Figure, list[Axes]]:
+def panels(number: int) -> tuple[Figure, list[Axes]]:
     """A figure with so many axes, in rows that leave as little as possible blank."""
     columns = 2 if number in (2, 4) else min(number, 3)
     rows = -(-number // columns)
-    figure = new_figure(width * columns, height * rows + 0.6)
+    figure = new_figure(4.6 * columns, 4.2 * rows + 0.6)
     axes = figure.subplots(rows, columns, squeeze=False).flatten()
     for empty in axes[number:]:
         empty.remove()
@@ -93,17 +86,20 @@ def mark(axes: Axes, values: dict[str, float]) -> None:
     the axis as it is: the legend has it."""
     low, high = axes.dataLim.intervaly
     near = [value for value in values.values() if abs(value - (low + high) / 2) < 2 * (high - low)]
-    shown = axes.get_ylim() if axes.get_yscale() == "linear" else (low, max([high, *near]))
+    linear = axes.get_yscale() == "linear"
+    shown = axes.get_ylim() if linear else (low, max([high, *near]))
     dots = [":", "--", "-.", (0, (1, 4)), (0, (5, 5))]
-    for style, (name, value) in zip(dots, values.items()):
-        text = f"{name}: {value:,.4g}"
-        axes.axhline(value, color="0.3", linestyle=style, linewidth=1, label=text)
+    lines = [
+        axes.axhline(
+            value, color="0.3", linestyle=style, linewidth=1, label=f"{name}: {value:,.4g}"
+        )
+        for style, (name, value) in zip(dots, values.items())
+    ]
     if near and not shown[0] < min(near) < max(near) < shown[1]:
-        room = 0.05 * (high - low) if axes.get_yscale() == "linear" else 0
+        room = 0.05 * (high - low) if linear else 0
         axes.set_ylim(min([shown[0], min(near) - room]), max([shown[1], max(near) + room]))
-    lines = [line for line in axes.lines if line.get_label() and ": " in str(line.get_label())]
-    if values:
-        axes.legend(handles=lines[-len(values) :], fontsize=7, loc="best")
+    if lines:
+        axes.legend(handles=lines, fontsize=7, loc="best")
 
 
 def finish(figure: Figure, axes: list[Axes], title: str, words: str) -> Figure:
@@ -207,7 +203,7 @@ def colour_of(name: str) -> str:
 def legend_below(figure: Figure, names: Iterable[str], **others: dict) -> None:
     """Of methods' lines, and of other lines by what they are."""
     lines = {name: {"color": colour_of(name)} for name in names} | others
-    handles = [plt.Line2D([], [], label=name, **style) for name, style in lines.items()]
+    handles = [Line2D([], [], label=name, **style) for name, style in lines.items()]
     figure.legend(handles=handles, loc="outside lower center", ncols=6)
 
 
@@ -289,9 +285,8 @@ def q_share(t: SimpleNamespace) -> Figure:
         panel.legend(fontsize=8)
     found = t.diagnoses[[*STEP, "q_share"]].dropna()
     dots = rows.drop(columns="q_share").merge(found, on=STEP).query("step > warmup_steps")
-    where = np.where(dots["alpha"] > 0.99 * LIMIT, "at", "below")
-    data = np.where(dots["mmd"] < NEAR, "near", "off")
-    dots["α"] = [f"{one} its limit, {other} the data" for one, other in zip(where, data)]
+    dots["α"] = np.where(dots["alpha"] > 0.99 * LIMIT, "at its limit, ", "below its limit, ")
+    dots["α"] += np.where(dots["mmd"] < NEAR, "near the data", "off the data")
     dots["q_share"] = dots["q_share"].clip(lower=1e-7)
     order = dots.groupby("name")["q_share"].median().sort_values().index[::-1]
     axes = lower.subplots()

@@ -40,6 +40,7 @@ import re
 import tempfile
 import traceback
 from dataclasses import dataclass
+from itertools import zip_longest
 from types import SimpleNamespace
 from typing import Literal
 
@@ -294,13 +295,11 @@ def typed(template: Path) -> list[str]:
 
 def wrong_page(page: Path, right: str) -> list[str]:
     """The first line in which a page is not what its template gives. Raises OSError."""
-    lines = page.read_text(encoding="utf-8").split("\n")
-    differ = [i for i, pair in enumerate(zip(lines, right.split("\n"))) if pair[0] != pair[1]]
-    if not differ and len(lines) == right.count("\n") + 1:
-        return []
-    line = differ[0] + 1 if differ else min(len(lines), right.count("\n") + 1)
+    lines = zip_longest(page.read_text(encoding="utf-8").split("\n"), right.split("\n"))
+    differ = [i for i, (kept, given) in enumerate(lines, 1) if kept != given]
     name = page.relative_to(ROOT)
-    return [f"{name}:{line}: not what {TEMPLATES.relative_to(ROOT) / name}.j2 gives"]
+    template = f"{TEMPLATES.relative_to(ROOT) / name}.j2"
+    return [f"{name}:{line}: not what {template} gives" for line in differ[:1]]
 
 
 def wrong_picture(file: Path, figure) -> list[str]:

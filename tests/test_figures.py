@@ -1,32 +1,10 @@
-"""benchmark/figures.py: what pictures say, and that they go into files."""
-
-import os
-import subprocess
-import sys
+"""benchmark/figures.py: what pictures say."""
 
 import pandas as pd
 import pytest
-from conftest import ROOT
+from matplotlib.legend import Legend
 
 from benchmark import figures, store
-
-DRAW = """
-import pandas as pd
-import seaborn as sns
-from benchmark.figures import save
-from pathlib import Path
-
-grid = sns.relplot(pd.DataFrame({"x": [0, 1], "y": [0, 1]}), x="x", y="y")
-save(grid.figure, Path("a.png"))
-"""
-
-
-def test_a_notebooks_backend_is_not_needed(tmp_path):
-    """Which MPLBACKEND names, where its package is not installed."""
-    environment = os.environ | {"MPLBACKEND": "module://nothing.backend", "PYTHONPATH": str(ROOT)}
-    subprocess.run([sys.executable, "-c", DRAW], check=True, cwd=tmp_path, env=environment)
-    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
-    assert (tmp_path / "a.pdf").read_bytes().startswith(b"%PDF")
 
 
 def test_lines_of_comparison_do_not_flatten_the_data():
@@ -72,7 +50,7 @@ def words_of(figure):
     axes = [axes for axes in figure.findobj(figures.Axes) if axes.get_visible()]
     words = [text for one in axes for text in (one.get_title(), one.get_xlabel(), one.get_ylabel())]
     words += [tick.get_text() for one in axes for tick in one.get_yticklabels()]
-    legends = [legend for legend in figure.findobj(figures.plt.matplotlib.legend.Legend)]
+    legends = [legend for legend in figure.findobj(Legend)]
     return {*words, *(text.get_text() for legend in legends for text in legend.texts)} - {""}
 
 
