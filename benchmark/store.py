@@ -253,12 +253,8 @@ def other_rows(found: dict | list, file: Path) -> dict[str, list[dict]]:
         return {"bc": rows}
     first = found[0] if isinstance(found, list) and found else {}
     if "version" in first:
-        rows = []
-        for one in found:
-            floors = one.get("floor_ms", [None] * len(one["ms"]))  # earlier versions counted it
-            for i, (ms, floor) in enumerate(zip(one["ms"], floors)):
-                rows.append(one | {"round": i, "ms": ms, "floor_ms": floor})
-        return {"speed": [row for row in rows if row["ms"] is not None]}
+        rounds = [pd.DataFrame(one).rename_axis("round").reset_index() for one in found]
+        return {"speed": pd.concat(rounds).dropna(subset="ms").to_dict("records")}
     if "log_correlation" in first:
         return {"variance": found}
     if "what" in first:
