@@ -17,7 +17,6 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # what `python FILE` leaves out
 
-import functools
 import re
 from dataclasses import dataclass
 from itertools import combinations
@@ -53,6 +52,13 @@ COLUMNS = {  # of the table of runs: what stands in it, and how agents are summe
 }
 DIGITS = {"MMD": 3, "weight": 3, "AUROC": 2, "hours": 2}  # of others 1
 DIGITS |= dict.fromkeys(("P(improvement)", "P(improvement) low", "P(improvement) high"), 2)
+CAPTIONS = {  # in LaTeX; templates/report.j2 says more
+    "runs": "Means over seeds ± standard error",
+    "comparisons": "Differences of mean scores of one sample, with 95% intervals",
+    "beside": "Scores of one sample beside those that others published",
+    "aggregates": "Interquartile means over tasks, with 95% bootstrap intervals",
+    "policies": "Mean scores of policies ± standard error",
+}
 TEMPLATE = Path(__file__).parent / "templates" / "report.j2"
 
 
@@ -111,7 +117,8 @@ def tell_scripts_apart(runs: pd.DataFrame) -> None:
     """Runs of one label whose scripts differ get labels that say which is whose."""
     for _, several in runs.groupby("method"):
         sums = pd.DataFrame([*several["scripts"]], several.index)  # a column for each file
-        for file in sums.columns[sums.nunique() > 1]:
+        known = sums.dropna(how="all")  # one's own file beside none counts, too
+        for file in sums.columns[known.nunique(dropna=False) > 1]:
             brief = sums[file].dropna().str.replace(r"(\w{8})\w*", r"\1", regex=True)
             runs.loc[brief.index, "method"] += f", {file} " + brief
 
@@ -271,6 +278,21 @@ def printed(table: pd.DataFrame) -> tuple[pd.DataFrame, str]:
     return words, "; ".join(shown[column].iloc[0] for column in common)
 
 
+def latex(name: str, table: pd.DataFrame, words: pd.DataFrame, common: str) -> str:
+    """The words for \\input with booktabs; the highest score of a setting's methods is bold."""
+    words = words.copy()
+    for column in {"score", "sample"} & {*words} if name == "runs" else ():
+        scores = table.groupby(SETTING)[column]
+        best = (scores.transform("max") == table[column]) & (scores.transform("size") > 1)
+        words[column] = words[column].mask(best.to_numpy(), "BOLD(" + words[column] + ")")
+    caption = f"{CAPTIONS[name]}. {common}".replace("%", r"\%").replace("_", r"\_")
+    style = words.style.hide(axis="index").format(escape="latex")
+    style = style.format_index(escape="latex", axis="columns")
+    about = {"caption": caption, "label": f"tab:{name}", "position_float": "centering"}
+    text = re.sub(r"BOLD\((.*?)\)(?= [&\\])", r"\\textbf{\1}", style.to_latex(hrules=True, **about))
+    return text.replace("±", r"$\pm$").replace("–", "--")
+
+
 def references_of(run: pd.Series, published: dict[str, float]) -> dict[str, dict[str, float]]:
     """Lines of comparison, by metric and name."""
     references = {"score": published, "score_sample": published}
@@ -332,7 +354,8 @@ def main(args: Args) -> None:
         raise ValueError(f"{' '.join(places)}: taken for metrics; name runs before --metrics")
     runs = read_all(args.results)
     found, played = with_runs(runs, "history"), with_runs(runs, "policies")
-    known = {name for one in runs["history"] for name in one} - {"agent", "step", "seconds"}
+    known = {name for one in runs["history"] for name in one}
+    known -= {"agent", "step", "seconds", "episodes"}
     unknown = [name for name in args.metrics if name not in known]
     if unknown or not args.metrics:
         raise ValueError(f"--metrics {' '.join(unknown)}: there are {', '.join(sorted(known))}")
@@ -351,11 +374,10 @@ def main(args: Args) -> None:
         for name, rows in tables.items():
             rows.to_csv(new / f"{name}.csv", index=False)
             words, common = printed(rows)
-            in_format = functools.partial(words.to_markdown, index=False, disable_numparse=True)
-            texts[name] = in_format() + (f"\n\nAll: {common}." if common else "")
+            texts[name] = words.to_markdown(index=False, disable_numparse=True)
+            texts[name] += f"\n\nAll: {common}." if common else ""
             if args.latex:
-                source = f"% All: {common}.\n{in_format(tablefmt='latex_booktabs')}\n"
-                source = source.replace("±", r"$\pm$").replace("–", "--")
+                source = latex(name, rows, words, common)
                 (new / f"{name}.tex").write_text(source, encoding="utf-8")
         pictures = draw(runs, found, played, list(args.metrics), new)
         template = jinja2.Template(TEMPLATE.read_text(encoding="utf-8"), trim_blocks=True)

@@ -5,6 +5,8 @@ and not by where it lies.
 """
 
 import functools
+import glob
+import itertools
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -217,7 +219,8 @@ def results_in(path: Path) -> Iterator[tuple[Path, Path]]:
     files = [path] if path.is_file() else [path / "result.json"]
     if not files[0].exists():
         patterns = ("*.json", "**/result.json", "**/grid/*.json")
-        files = [*dict.fromkeys(file for one in patterns for file in sorted(path.glob(one)))]
+        found = [sorted(glob.glob(str(path / one), recursive=True)) for one in patterns]
+        files = [Path(file) for file in dict.fromkeys(itertools.chain(*found))]  # links, too
     if not files:
         raise ValueError(f"no results in {path}; benchmark/run.py makes some")
     of_grid = {file: file.parent / "work" / file.stem for file in files}

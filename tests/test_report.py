@@ -321,14 +321,35 @@ def test_methods_stand_in_the_order_given(tmp_path, reported):
     assert of(tmp_path) == ["BEAR", UWAC, "BEAR + SN"]  # of a folder that of METHODS
 
 
+def test_an_agent_in_a_file_of_its_own_is_another_method(reported):
+    """Though it kept the algorithm's name; and a run behind a link is a run."""
+    sums = {"uwac.py": "a" * 64}
+    own = sums | {"mine.py": "b" * 64}
+    one, two = (
+        result("uwac", seed=seed, scores=[score]) | {"scripts": [of]}
+        for seed, score, of in ((0, 1.0, sums), (1, 2.0, own))
+    )
+    assert [float(row["score"]) for row in reported(one, two)["runs"]] == [1.0, 2.0]
+
+
+def test_a_run_behind_a_link_counts(tmp_path, reported):
+    for seed, folder in enumerate((tmp_path / "runs" / "a", tmp_path / "far" / "b")):
+        folder.mkdir(parents=True)
+        (folder / "result.json").write_text(json.dumps(result("uwac", seed=seed, scores=[1.0])))
+    (tmp_path / "runs" / "b").symlink_to(tmp_path / "far" / "b")
+    (row,) = reported(tmp_path / "runs")["runs"]
+    assert row["seeds"] == "2"
+
+
 def test_latex(tmp_path, reported):
-    """With nothing that LaTeX would read as its own."""
+    """With a caption, the highest score bold, and nothing that LaTeX would read as its own."""
     found = [result(scores=[9.0, 10.0]), result(seed=1, scores=[9.0, 14.0])]
     reported(*found, result("uwac", scores=[9.0, 30.0], actor_lr=0.5), latex=True)
     text = (tmp_path / "report" / "runs.tex").read_text(encoding="utf-8")
     bear, uwac = [line for line in text.splitlines() if line.endswith(r"\\") and "&" in line][1:]
-    assert r"\toprule" in text and r" & 12.0 $\pm$ 2.0 " in bear and " & 30.0 " in uwac
-    assert "±" not in text and "6,704 transitions" in text.splitlines()[0]
+    assert r"\begin{table}" in text and r"\caption{Means over seeds $\pm$ standard error. " in text
+    assert r" & 12.0 $\pm$ 2.0 & " in bear and r" & \textbf{30.0} & " in uwac
+    assert "±" not in text and "6,704 transitions" in text.split(r"\label")[0]
 
 
 def test_changed_scripts_are_other_methods(reported, capsys):
