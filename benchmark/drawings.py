@@ -120,7 +120,7 @@ def exercises(t: SimpleNamespace) -> Figure:
             panel.plot(some["step"], some[metric], label=label, markevery=each, **style)
         panel.set_ylabel(AXES[metric])
         panel.set(yscale="log")
-        updates_below(panel, rows["warmup_steps"].iloc[0])
+        updates_below(panel, rows[rows["study"] == "class"]["warmup_steps"].iloc[0])
     figure.legend(*panel.get_legend_handles_labels(), loc="outside lower center", ncols=5)
     return figure
 

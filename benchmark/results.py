@@ -329,6 +329,8 @@ def main(args: Args) -> list[str]:
     if (args.do == "add") != bool(args.paths):
         raise ValueError("name what to add: results.py add runs/RUN")
     if args.do == "add":
+        if args.study and args.study not in store.studies():
+            raise ValueError(f"--study {args.study}: write it into results/studies.toml first")
         print("\n".join(store.add(args.paths, args.hardware, study=args.study)))
     found = [line for file in sorted(TEMPLATES.rglob("*.j2")) for line in typed(file)]
     t = store.load()

@@ -263,7 +263,8 @@ def other_rows(found: dict | list, file: Path) -> dict[str, list[dict]]:
     if "what" in first:
         of = lambda one: "data" if "bound" in one else "policy"
         task = lambda one: one["what"].removesuffix(", played")
-        return {"returns": [{"task": task(one), "of": of(one)} | one for one in found]}
+        rows = pd.DataFrame([{"task": task(one), "of": of(one)} | one for one in found])
+        return {"returns": rows.drop(columns="what").to_dict("records")}
     raise ValueError(f"{file}: not what a program of this project leaves")
 
 
