@@ -443,7 +443,7 @@ def update(agent: Agent, data: list[Tensor], step: Tensor) -> dict[str, Tensor]:
     policy_action = actor_samples[:, :, 0].tanh()  # (S, B, A)
     q1, q2 = agent.critic(obs, policy_action)
     policy_q = torch.minimum(q1, q2)  # (S, B) (ml-uwac; unlike the paper's one Q)
-    var_q = agent.uncertainty(agent.critic, obs, policy_action)  # (S, B), no gradient
+    var_q = agent.uncertainty(agent.critic, obs, policy_action)  # (S, B), no gradient (ml-uwac)
     policy_weight = agent.weigh(var_q, policy_q, "actor").detach()
     after_warmup = step > args.warmup_steps  # a factor 0 or 1, as a CUDA graph cannot branch
     alpha = agent.log_alpha.exp()
