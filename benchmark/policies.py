@@ -63,6 +63,8 @@ def fork(source: Path, run: Path, agent_type: type[uwac.Agent], args: uwac.Args)
     for name in ("env_id", "seed", "num_seeds"):
         if getattr(old.args, name) != getattr(args, name):
             raise ValueError(f"{source}: {name} was {getattr(old.args, name)} and cannot change")
+    if saved["updates"] >= args.total_steps:
+        raise ValueError(f"{source}: has {saved['updates']} updates; give more --total-steps")
     for name, optimizer in new.optimizers.items():  # Adam's moments go on, at the new rates
         saved["optimizers"][name]["param_groups"] = optimizer.state_dict()["param_groups"]
     about = {name: saved[name] for name in ("algorithm", "args", "updates")}

@@ -69,6 +69,21 @@ def test_each_policy_plays_its_own_actions(points, monkeypatch):
     assert 1.6 < means["sample"] < 1.99
 
 
+def test_a_run_plays_in_its_own_precision(points, monkeypatch):
+    found = []
+
+    def act(*given):
+        found.append(torch.get_float32_matmul_precision())
+        return act_before(*given)
+
+    act_before = policies.act
+    for precision in ("medium", "high"):
+        uwac.main(short(uwac, total_steps=1, matmul_precision=precision, run_dir=precision))
+    monkeypatch.setattr(policies, "act", act)
+    evaluate.main(evaluate.Args(runs=(Path("medium"), Path("high")), episodes=1))
+    assert found == ["medium"] * 5 + ["high"] * 5
+
+
 def test_a_score_is_said_where_there_is_one(tmp_path, monkeypatch, capsys):
     """It is a D4RL task's, and not its return."""
     monkeypatch.chdir(tmp_path)

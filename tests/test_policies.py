@@ -77,6 +77,7 @@ def test_a_copy_learns_at_its_own_rates(points):
 @pytest.mark.parametrize("changes, problem", [
     ({"seed": 1}, "seed was 0 and cannot change"),
     ({"spectral_norm": True}, "has other networks than uwac with these arguments"),
+    ({"total_steps": 3}, "has 3 updates; give more --total-steps"),
 ])  # fmt: skip
 def test_what_cannot_go_on_from_a_run_is_refused(changes, problem, points):
     uwac.main(short(uwac, run_dir="half", total_steps=3))

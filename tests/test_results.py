@@ -95,9 +95,7 @@ def test_a_page_follows_its_tables(t, tmp_path, page, table, column, row):
 def test_words_that_no_longer_hold_are_an_error(tmp_path):
     row = {"run": "door-human_uwac-no-sn_float32_0", "step": 100_000}
     t = changed(tmp_path, "history", "target_q", row, 1e5)
-    with pytest.raises(
-        ValueError, match=r"templates/.*\.j2:\d+: the tables no longer say"
-    ):
+    with pytest.raises(ValueError, match=r"templates/.*\.j2:\d+: the tables no longer say"):
         results.pages(t)
 
 

@@ -29,6 +29,7 @@ from typing import Literal
 
 import gymnasium as gym
 import numpy as np
+import torch
 import tyro
 from pydantic import NonNegativeInt, PositiveInt
 from pydantic.dataclasses import dataclass
@@ -82,6 +83,7 @@ def mean_and_error(values: np.ndarray) -> str:
 
 def play(run: Path, agent: uwac.Agent, saved: dict, args: Args) -> None:
     """Adds to RUN/evaluation.json, and prints a line for each policy."""
+    torch.set_float32_matmul_precision(agent.args.matmul_precision)  # as in training
     env_id = agent.args.env_id
     step = saved["updates"]
     seed = [args.seed, step]
