@@ -280,7 +280,7 @@ class Agent(nn.Module):
 
 def update(agent: Agent, data: list[Tensor], step: Tensor) -> dict[str, Tensor]:
     """One step of Algorithm 1, lines 3 to 12 (4 and 9 are headings). `data` has a row for each
-    transition: obs (rows, D), action (rows, A), reward, next_obs and done. `step` counts from 1.
+    transition: obs (rows, D), action (rows, A), reward, next_obs, done (0 or 1). `step` is from 1.
     Returns metrics, (S,) each."""
     args = agent.args
     # Line 3: a mini-batch for each seed.
@@ -345,7 +345,7 @@ def evaluate(agent: Agent, envs: list[UnitActions], seeds: list[int], num: int) 
     """Play an episode in each environment, in the order of the agents, by the best of `num`
     samples. -> returns (S, episodes). Raises as d4rl.play."""
     S = agent.args.num_seeds
-    seed = np.random.SeedSequence(seeds).generate_state(1).item() % 2**30  # of what gym takes
+    seed = np.random.SeedSequence(seeds).generate_state(1).item() % 2**30  # env i has seed + i
 
     def act(obs: np.ndarray) -> np.ndarray:  # (S * episodes, D) -> (S * episodes, A)
         action = agent.act(obs.reshape(S, -1, obs.shape[-1]), num)
@@ -426,7 +426,7 @@ def resume(args: Args, result: dict, agent_type: type[Agent]) -> tuple[Agent, di
     for name in now.keys() - RESUMABLE:
         if before[name] != now[name]:
             raise ValueError(f"{args.run_dir}: {name} was {before[name]} and cannot change")
-    for name in ("scripts", "torch", "hardware"):  # lists of all that trained
+    for name in ("scripts", "torch", "hardware"):  # each a list, of all that trained
         if saved[name][-1] != result[name][0]:
             print(f"warning: another {name} than before; result.json has both")
             saved[name] += result[name]
@@ -481,7 +481,7 @@ def set_up(args: Args, dataset: Mapping | None, agent_type: type[Agent], update:
     # After `d4rl.make`, as an environment's module may change both.
     torch.set_float32_matmul_precision(args.matmul_precision)
     torch.manual_seed(args.seed)
-    # glibc now keeps freed blocks of up to these 32 MB: an update takes 14% less time on a CPU.
+    # Freed at once: glibc then reuses blocks of up to 32 MB, 14% less time for an update on a CPU.
     torch.empty(8_000_000)
     if (run / "checkpoint.pt").exists():
         agent, result = resume(args, result, agent_type)

@@ -141,7 +141,7 @@ def analytic_dropout_variance(critic: Critic, obs: Tensor, action: Tensor, rate:
     pdf = torch.exp(-0.5 * ratio.square()) / (2 * torch.pi) ** 0.5
     mean_relu = mean * cdf + std * pdf  # E[relu(Z)]
     mean_square = mean * mean_relu + std.square() * cdf  # E[relu(Z)^2]
-    # Var[sum_j w3_j cdf_j Z_j], over the first layer's masks.
+    # Var[sum_j w3_j cdf_j Z_j], over the first layer's masks; the second's are independent.
     shared = mask_variance * (h1 * ((w3 * cdf) @ w2.mT)).square().sum(-1)
     # What each unit adds: Var[mask_j relu(Z_j)] less Var[cdf_j Z_j], which is in `shared`.
     alone = (1 + mask_variance) * mean_square - mean_relu.square() - (cdf * std).square()

@@ -281,7 +281,7 @@ def mc_dropout_variance(
     shape = (passes, *h1.shape[:2], h1.shape[-1])  # of a hidden layer's masks, (T, 2, S, H)
     keep1 = torch.rand(*shape, device=h1.device) >= rate
     keep2 = torch.rand(*shape, device=h1.device) >= rate
-    w3 = last.weight.squeeze(-1) * (keep2 / (1 - rate))  # (T, 2, S, H), of each pass
+    w3 = last.weight.squeeze(-1) * (keep2 / (1 - rate))  # (T, 2, S, H); no bias: it is constant
     if h1.is_cuda:
         h2 = F.relu((h1 * keep1.unsqueeze(-2)) @ w2 + second.bias)  # (T, 2, S, B, H)
         q = (h2 @ w3.unsqueeze(-1)).squeeze(-1)  # (T, 2, S, B)
@@ -316,7 +316,7 @@ def analytic_dropout_variance(critic: Critic, obs: Tensor, action: Tensor, rate:
     pdf = torch.exp(-0.5 * ratio.square()) / (2 * torch.pi) ** 0.5
     mean_relu = mean * cdf + std * pdf  # E[relu(Z)]
     mean_square = mean * mean_relu + std.square() * cdf  # E[relu(Z)^2]
-    # Var[sum_j w3_j cdf_j Z_j], over the first layer's masks.
+    # Var[sum_j w3_j cdf_j Z_j], over the first layer's masks; the second's are independent.
     shared = mask_variance * (h1 * ((w3 * cdf) @ w2.mT)).square().sum(-1)
     # What each unit adds: Var[mask_j relu(Z_j)] less Var[cdf_j Z_j], which is in `shared`.
     alone = (1 + mask_variance) * mean_square - mean_relu.square() - (cdf * std).square()
@@ -378,7 +378,7 @@ class Agent(nn.Module):
 
     def weigh(self, variance: Tensor, q: Tensor, loss: Literal["critic", "actor"]) -> Tensor:
         """Weight of each sample, by its Var[Q1] + Var[Q2] (paper, equations 4 and 5): (S, B) ->
-        (S, B). `q` (S, B), which the loss weighs, and `loss` are for subclasses."""
+        (S, B). `q` (S, B), y or the policy's Q, and `loss` are for subclasses."""
         weight = self.args.beta / variance
         return weight.clamp(max=self.args.weight_clip)
 
@@ -399,7 +399,7 @@ class Agent(nn.Module):
 
 def update(agent: Agent, data: list[Tensor], step: Tensor) -> dict[str, Tensor]:
     """One step of Algorithm 1, lines 3 to 12 (4 and 9 are headings). `data` has a row for each
-    transition: obs (rows, D), action (rows, A), reward, next_obs and done. `step` counts from 1.
+    transition: obs (rows, D), action (rows, A), reward, next_obs, done (0 or 1). `step` is from 1.
     Returns metrics, (S,) each."""
     args = agent.args
     # Line 3: a mini-batch for each seed.
@@ -479,7 +479,7 @@ def evaluate(agent: Agent, envs: list[UnitActions], seeds: list[int], num: int) 
     """Play an episode in each environment, in the order of the agents, by the best of `num`
     samples. -> returns (S, episodes). Raises as d4rl.play."""
     S = agent.args.num_seeds
-    seed = np.random.SeedSequence(seeds).generate_state(1).item() % 2**30  # of what gym takes
+    seed = np.random.SeedSequence(seeds).generate_state(1).item() % 2**30  # env i has seed + i
 
     def act(obs: np.ndarray) -> np.ndarray:  # (S * episodes, D) -> (S * episodes, A)
         action = agent.act(obs.reshape(S, -1, obs.shape[-1]), num)
@@ -560,7 +560,7 @@ def resume(args: Args, result: dict, agent_type: type[Agent]) -> tuple[Agent, di
     for name in now.keys() - RESUMABLE:
         if before[name] != now[name]:
             raise ValueError(f"{args.run_dir}: {name} was {before[name]} and cannot change")
-    for name in ("scripts", "torch", "hardware"):  # lists of all that trained
+    for name in ("scripts", "torch", "hardware"):  # each a list, of all that trained
         if saved[name][-1] != result[name][0]:
             print(f"warning: another {name} than before; result.json has both")
             saved[name] += result[name]
@@ -615,7 +615,7 @@ def set_up(args: Args, dataset: Mapping | None, agent_type: type[Agent], update:
     # After `d4rl.make`, as an environment's module may change both.
     torch.set_float32_matmul_precision(args.matmul_precision)
     torch.manual_seed(args.seed)
-    # glibc now keeps freed blocks of up to these 32 MB: an update takes 14% less time on a CPU.
+    # Freed at once: glibc then reuses blocks of up to 32 MB, 14% less time for an update on a CPU.
     torch.empty(8_000_000)
     if (run / "checkpoint.pt").exists():
         agent, result = resume(args, result, agent_type)
