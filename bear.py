@@ -419,7 +419,7 @@ def hardware() -> str:
 def resume(args: Args, result: dict, agent_type: type[Agent]) -> tuple[Agent, dict]:
     """The agent of the run in `args.run_dir`, and `result` with that run's progress and versions.
     Restores the random state. Raises ValueError for other data, another device or other arguments;
-    warns of another script, or torch."""
+    warns of another script, torch or processor."""
     agent, saved = load_checkpoint(args.run_dir, agent_type)
     before = saved["args"] | {"data": saved["data"]["sha256"], "device": saved["device"]}
     now = result["args"] | {"data": result["data"]["sha256"], "device": result["device"]}
