@@ -98,6 +98,8 @@ def mark(axes: Axes, values: dict[str, float]) -> None:
     if near and not shown[0] < min(near) < max(near) < shown[1]:
         room = 0.05 * (high - low) if linear else 0
         axes.set_ylim(min([shown[0], min(near) - room]), max([shown[1], max(near) + room]))
+        if axes.get_yscale() == "log":  # else a curve at the end of the axis is hidden by the frame
+            axes.set_ylim(axes.get_ylim()[0] / 1.2, axes.get_ylim()[1] * 1.2)
     if lines:
         axes.legend(handles=lines, fontsize=7, loc="best")
 

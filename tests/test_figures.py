@@ -18,6 +18,15 @@ def test_lines_of_comparison_do_not_flatten_the_data():
     assert -1 < low < 0 and 15 < high < 20
 
 
+def test_a_curve_at_the_end_of_a_logarithmic_axis_is_not_on_the_frame():
+    axes = figures.new_figure(4, 3).subplots()
+    axes.plot([0, 1, 2], [0.1, 1.41, 1.41])
+    axes.set_yscale("log")
+    figures.mark(axes, {"threshold": 0.07})
+    low, high = axes.get_ylim()
+    assert low < 0.065 and 1.5 < high < 2
+
+
 @pytest.mark.parametrize("number, row", [(1, 1), (2, 2), (3, 3), (4, 2), (5, 3), (7, 3)])
 def test_panels_stand_in_rows_without_blanks(number, row):
     _, axes = figures.panels(number)
