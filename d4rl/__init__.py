@@ -9,8 +9,9 @@ import hashlib
 import os
 import warnings
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, NoReturn, cast
+from typing import Any, NamedTuple, NoReturn, cast
 
 import gymnasium as gym
 import h5py
@@ -46,13 +47,15 @@ FLOAT32_MAX = np.finfo(np.float32).max
 ROUNDING = 1e-5  # of an action, as a part of the distance of its bounds
 
 
-class Arrays(dict):
-    """The arrays of a file by their names there, with what was known of it when they were read."""
+class Origin(NamedTuple):
+    """What is known of arrays."""
 
-    names: list[str]  # all that the file has
-    about: tuple[str, bool, str | None]  # as the function `about`
-    sha256: str
+    original: bool  # a file of D4RL's own
+    made_in: str | None  # environment
+    names: tuple[str, ...]  # all that the file has
 
+
+READ: dict[str, Origin] = {}  # of what `read` returned, by the SHA-256 of the arrays
 
 with open(HERE / "datasets.csv") as table:
     DATASETS = {row["task"]: (row["file"], row["sha256"]) for row in csv.DictReader(table)}
@@ -183,7 +186,7 @@ class DatasetMethods(gym.Env):
     ref_min_score = property(lambda self: reference_returns(id_of(self))[0])
     ref_max_score = property(lambda self: reference_returns(id_of(self))[1])
 
-    def get_dataset(self, h5path: str | Path | None = None) -> Arrays:
+    def get_dataset(self, h5path: str | Path | None = None) -> dict[str, np.ndarray]:
         """The arrays of the task's file, or of another, for `qlearning_dataset`."""
         return read(download(id_of(self)) if h5path is None else h5path)
 
@@ -279,7 +282,7 @@ def fetch(file: str, sha256: str, path: Path) -> str:
 def describe(dataset: str | Path | Mapping) -> dict[str, str | bool]:
     """Where a data set lies, its SHA-256, and whether it is a file of D4RL's own."""
     if isinstance(dataset, Mapping):
-        _, original, _ = about(dataset)
+        original = origin_of(dataset).original
         return {"path": "arrays from Python", "sha256": sha256_of(dataset), "d4rl": original}
     path = Path(os.path.expanduser(dataset))
     sha256 = file_hash(path)
@@ -292,15 +295,14 @@ def sha256_of(arrays: Mapping) -> str:
     return hashlib.sha256(b"".join(array.tobytes() for array in present)).hexdigest()
 
 
-def about(dataset: Mapping) -> tuple[str, bool, str | None]:
-    """Where the arrays are from, whether D4RL made them, and in which environment: known of a
-    file's, unless they have changed since."""
-    if isinstance(dataset, Arrays) and dataset.sha256 == sha256_of(dataset):
-        return dataset.about
-    return "dataset", False, None
+def origin_of(dataset: Mapping) -> Origin:
+    """Of a file's arrays, and of copies of them in this process, while nothing changes them."""
+    with suppress(Exception):  # of what is no array, or was not read
+        return READ[sha256_of(dataset)]
+    return Origin(False, None, ())
 
 
-def read(path: str | Path) -> Arrays:
+def read(path: str | Path) -> dict[str, np.ndarray]:
     """The arrays of D4RL's format in a file. Raises ValueError."""
     try:
         path = Path(os.path.expanduser(path))
@@ -319,8 +321,10 @@ def read(path: str | Path) -> Arrays:
             names = {*beside, *(name for name in ARRAYS if name in file)}
             if any(x.is_virtual or x.external or x.file != file for x in map(file.get, names)):
                 raise ValueError("its arrays lie in other files: copy them into one")
-            arrays = Arrays({name: file[name][()] for name in sorted(names)})
-            arrays.names = list(file)
+            arrays = {name: file[name][()] for name in sorted(names)}
+            if not arrays:
+                raise ValueError(f"none of {', '.join(ARRAYS)} among {', '.join(file)}")
+            all_names = tuple(file)
             environment = file["metadata"].attrs.get("environment") if "metadata" in file else None
             if isinstance(environment, bytes):
                 environment = environment.decode()
@@ -336,8 +340,7 @@ def read(path: str | Path) -> Arrays:
     known = describe(path)
     tasks = {sha256: task for task, (_, sha256) in DATASETS.items()}  # D4RL's own do not say
     made_in = tasks.get(str(known["sha256"]), environment)
-    arrays.about = str(path), known["d4rl"] is True, made_in
-    arrays.sha256 = sha256_of(arrays)
+    READ[sha256_of(arrays)] = Origin(known["d4rl"] is True, made_in, all_names)
     return arrays
 
 
@@ -361,9 +364,11 @@ def qlearning_dataset(
     env_id = id_of(env)
     if dataset is None:
         dataset = download(env_id)
+    where = "dataset"
     if not isinstance(dataset, Mapping):
-        dataset = read(dataset)
-    where, original, made_in = about(dataset)
+        path, dataset = dataset, read(dataset)
+        where = os.path.expanduser(path)
+    original, made_in, _ = origin_of(dataset)
     if isinstance(made_in, str) and not alike(made_in, env_id, original):
         warnings.warn(f"{where}: made in {made_in}, and used for {env_id}")
     data = checked(dataset, env, where)
@@ -390,7 +395,8 @@ def qlearning_dataset(
         # D4RL's demonstrations may be longer than an environment's episodes.
         steps_at_most = spec_of(env).max_episode_steps or np.inf
         limit = max(steps_at_most, LONG_HORIZON.get(task_of(env_id) or "", 0))
-        for doubt in doubts(dataset, data, done, timeout, not by_itself, limit):
+        high = own_actions(env).high
+        for doubt in doubts(dataset, data, done, timeout, not by_itself, limit, high):
             warnings.warn(f"{where}: {doubt}")
     data["terminals"] = terminal.astype(np.float32)
     names = ("observations", "actions", "rewards", "next_observations", "terminals")
@@ -431,7 +437,8 @@ def checked(dataset: Mapping, env: gym.Env, where: str) -> dict:
     needed = ("actions", "observations", "rewards", "terminals")
     missing = [name for name in needed if name not in dataset]
     if missing:
-        there = f" among {', '.join(dataset.names)}" if isinstance(dataset, Arrays) else ""
+        in_file = origin_of(dataset).names
+        there = f" among {', '.join(in_file)}" if in_file else ""
         raise ValueError(f"{where}: {', '.join(missing)} missing{there}")
     try:
         given = {name: dataset[name] for name in ARRAYS if name in dataset}

@@ -13,10 +13,11 @@ def doubts(
     timeout: np.ndarray,
     chained: bool,
     limit: float,
+    largest_action: np.ndarray,
 ) -> Iterator[str]:
     """Of n steps, as they were given (`dataset`), and as they are read (`data`). `done`, `timeout`
     (n,): where episodes end; `chained`: the rows are in the order of time; `limit`: an episode's
-    steps at most."""
+    steps at most; `largest_action` (A,): the environment's upper bounds."""
     obs, next_obs = data["observations"], data["next_observations"]
     actions, rewards = data["actions"], data["rewards"]
     end = done | timeout
@@ -45,6 +46,9 @@ def doubts(
         yield "the reward after each end is 0; leave out the steps in which environments are reset"
     if end.sum() > 1 and not actions[end].any() and actions.any():
         yield "the action of each end is 0; leave out rows that hold a last observation alone"
+    beyond_one = abs(actions[:, largest_action > 1])
+    if beyond_one.size and 0.99 < beyond_one.max() <= 1:
+        yield "no action exceeds 1, as if scaled to [-1, 1]; give them in the environment's units"
     yield from unread(dataset, dataset.keys() - data.keys(), obs.shape, end)
 
 
