@@ -23,7 +23,7 @@ import shlex
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import fields, replace
 from datetime import datetime
 from functools import partial
@@ -331,13 +331,14 @@ def pick(candidates: Tensor, index: Tensor) -> Tensor:
 
 
 class Agent(nn.Module):
-    """All S agents: the networks of Algorithm 1 and their optimizers. A checkpoint keeps these and
-    buffers. What else a subclass changes in training does not survive it."""
+    """All S agents: the networks of Algorithm 1 and their optimizers. A checkpoint keeps these,
+    buffers and torch's random state. What else a subclass changes in training, or draws from
+    numpy, does not survive it."""
 
     # For subclasses to replace, as those in benchmark/variants/ do.
     algorithm = "uwac"  # in results; a checkpoint loads into the same algorithm only
     args_type = Args
-    critic_type = Critic
+    critic_type = Critic  # of whose layers `uncertainty` knows; with others it needs another
 
     def __init__(self, args: Args, obs_dim: int, action_dim: int):
         super().__init__()
@@ -530,15 +531,20 @@ def load_checkpoint(run: str | Path, agent_type: type[Agent] = Agent) -> tuple[A
 
 def checksums(agent_type: type[Agent], update: Callable) -> dict[str, str | None]:
     """SHA-256 of the files that define the agent and the update, by their names; None for what was
-    typed in, as in a notebook."""
+    typed in, as in a notebook. Also the update's own name, and what a `partial` of it is given."""
+    given = [update.args, update.keywords] if isinstance(update, partial) else []
+    function = update.func if given else update
     code = [cls for cls in agent_type.__mro__ if cls not in nn.Module.__mro__]
-    code += [agent_type.critic_type, update.func if isinstance(update, partial) else update]
+    code += [agent_type.critic_type, function]
     sums = {}
     for module in (sys.modules[one.__module__] for one in code):
         file = Path(getattr(module, "__file__", None) or "typed in")
         sums[file.name] = None
         if file.is_file():
             sums[file.name] = hashlib.sha256(file.read_bytes()).hexdigest()
+    name = getattr(function, "__name__", "update")
+    if given or name != "update":
+        sums["update"] = f"{name} {given or ''}"
     return sums
 
 
@@ -570,12 +576,18 @@ def resume(args: Args, result: dict, agent_type: type[Agent]) -> tuple[Agent, di
     return agent, result | {name: saved[name] for name in kept}
 
 
-def set_up(args: Args, dataset: Mapping | None, agent_type: type[Agent], update: Callable) -> tuple:
-    """All that `train` takes: the agent, environments, the result so far, and the update as a
-    function of the step alone. Makes the run's folder. Raises ValueError, OSError and ImportError
-    for what cannot be trained on, and then leaves no folder."""
+def set_up(
+    args: Args, dataset: Mapping | None, agent_type: type[Agent], update: Callable, stack: ExitStack
+) -> tuple:
+    """All that `train` takes: the agent, environments, which `stack` closes, the result so far, and
+    the update as a function of the step alone. Makes the run's folder. Raises ValueError, OSError
+    and ImportError for what cannot be trained on, and then leaves no folder."""
     if type(args) is not agent_type.args_type:
         raise ValueError(f"{agent_type.algorithm} takes arguments of type {agent_type.args_type}")
+    if replace(args) != args:
+        raise ValueError(f"{type(args)}: __post_init__ must leave alone what it has decided")
+    if torch.is_autocast_enabled(DEVICE):
+        raise ValueError("torch.autocast would change the numbers; see --matmul-precision")
     if args.cuda_graph and DEVICE != "cuda":
         raise ValueError("--cuda-graph: there is no GPU")
     if args.resume and args.run_dir is None:
@@ -589,7 +601,8 @@ def set_up(args: Args, dataset: Mapping | None, agent_type: type[Agent], update:
         raise ValueError(f"{run} exists: add --resume to go on there, or choose another --run-dir")
     args = replace(args, run_dir=run)
 
-    envs = [d4rl.make(args.env_id) for _ in range(args.num_seeds * args.eval_episodes)]
+    num_envs = args.num_seeds * args.eval_episodes
+    envs = [stack.enter_context(closing(d4rl.make(args.env_id))) for _ in range(num_envs)]
     source = dataset
     if source is None:
         source = (args.dataset_path or d4rl.download(args.env_id)).expanduser().absolute()
@@ -624,6 +637,10 @@ def set_up(args: Args, dataset: Mapping | None, agent_type: type[Agent], update:
         agent = agent_type(args, data[0].shape[1], data[1].shape[1]).to(DEVICE)
         if args.resume:
             print(f"no run in {run}: begins")
+    trained = {x for one in agent.optimizers.values() for x in one.param_groups[0]["params"]}
+    for name, parameter in agent.named_parameters():
+        if parameter.requires_grad and not (parameter in trained or name.startswith("target_")):
+            raise ValueError(f"{agent_type}: no optimizer has {name}, which would learn nothing")
     train_step = partial(update, agent, data)
     if args.cuda_graph:
         from tensordict.nn import CudaGraphModule
@@ -641,14 +658,12 @@ def train(
 ) -> dict:
     """All updates up to --total-steps, with an evaluation and a checkpoint every --eval-every. A
     signal handler may append to `stopped_by` meanwhile: then the update is the last one, and saved.
-    Closes the environments. Raises FloatingPointError where the numbers diverge, and OSError, of
-    which Timeout says that another process trains the run."""
+    Raises FloatingPointError where the numbers diverge, and OSError, of which Timeout says that
+    another process trains the run."""
     args, run, history = agent.args, agent.args.run_dir, result["history"]
     first = result["updates"] + 1
     began = perf_counter() - result["seconds"]
     with ExitStack() as stack:
-        for env in envs:
-            stack.callback(env.close)
         stack.enter_context(FileLock(run / "in-use.lock", timeout=0))
         file = run / "result.json"
         if file.exists() and json.loads(file.read_text())["updates"] > result["updates"]:
@@ -697,8 +712,9 @@ def main(
 ) -> dict:
     """Train on the task's data, or on `dataset`, arrays named as in D4RL. `agent_type` and `update`
     may be your own. Returns the contents of result.json. Leaves torch's random state and matmul
-    precision changed. Raises as `set_up` and `train`."""
-    return train(*set_up(args, dataset, agent_type, update))
+    precision changed, so not twice at once in a process. Raises as `set_up` and `train`."""
+    with ExitStack() as stack:
+        return train(*set_up(args, dataset, agent_type, update, stack))
 
 
 def command_line(
@@ -707,25 +723,27 @@ def command_line(
     """`main` for the command line. An error of the set-up, mostly a user's, is one line. After
     Ctrl-C or SIGTERM (a cluster's time limit) the last line is the command that goes on."""
     args = tyro.cli(agent_type.args_type, description=description)
-    try:
-        agent, envs, result, train_step = set_up(args, None, agent_type, update)
-    except KeyboardInterrupt:
-        sys.exit("stopped")
-    except (ValueError, OSError, ImportError) as error:
-        sys.exit(f"error: {' '.join(str(error).split())}")  # on one line
-
     stopped_by: list[int] = []
 
     def stop(number: int, _) -> None:
         stopped_by.append(number)
         signal.signal(number, signal.SIG_DFL)  # a second one kills
 
-    signal.signal(signal.SIGINT, stop)
-    signal.signal(signal.SIGTERM, stop)
-    try:
-        train(agent, envs, result, train_step, stopped_by)
-    except (FloatingPointError, OSError) as error:  # of a full disk, or a lock
-        sys.exit(f"error: {error}")
+    with ExitStack() as stack:
+        try:
+            agent, envs, result, train_step = set_up(args, None, agent_type, update, stack)
+        except KeyboardInterrupt:
+            sys.exit("stopped")
+        except (ValueError, OSError, ImportError) as error:
+            sys.exit(f"error: {' '.join(str(error).split())}")  # on one line
+        signal.signal(signal.SIGINT, stop)
+        signal.signal(signal.SIGTERM, stop)
+        try:
+            train(agent, envs, result, train_step, stopped_by)
+        except (FileNotFoundError, ConnectionError):  # of one's own code, with its traceback
+            raise
+        except (FloatingPointError, OSError) as error:  # of a full disk, or a lock
+            sys.exit(f"error: {error}")
     if stopped_by and result["updates"] < args.total_steps:
         command = [*sys.orig_argv]
         if not args.run_dir:

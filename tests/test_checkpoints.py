@@ -11,6 +11,7 @@ import re
 import resource
 import signal
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
 from unittest.mock import Mock
@@ -128,11 +129,12 @@ def test_a_full_disk_leaves_the_earlier_files(monkeypatch):
     assert [row["step"] for row in uwac.main(resumed(uwac))["history"]] == [3, 6]
 
 
-def test_what_a_programmer_broke_is_a_traceback(script, monkeypatch):
+@pytest.mark.parametrize("error", [ValueError, FileNotFoundError])
+def test_what_a_programmer_broke_is_a_traceback(error, script, monkeypatch):
     """One's own update, with an error of the kind that in the set-up would be the user's."""
-    broken = Mock(side_effect=ValueError("mine"), __module__=__name__)
+    broken = Mock(side_effect=error("mine"), __module__=__name__)
     monkeypatch.setattr(sys, "argv", ["uwac.py", *words(script).split()])
-    with pytest.raises(ValueError, match="^mine$"):
+    with pytest.raises(error, match="^mine$"):
         script.command_line(update=broken)
 
 
@@ -188,12 +190,20 @@ class Callable:
         return uwac.update(*given)
 
 
+def test_updates_of_one_file_are_told_apart():
+    """By their names, and by what a partial function is given: they are not seeds of one method."""
+    other = lambda *given: uwac.update(*given)
+    partials = [functools.partial(uwac.update, scale=scale) for scale in (1, 2)]
+    sums = [uwac.checksums(uwac.Agent, update) for update in (uwac.update, other, *partials)]
+    assert len({str(one) for one in sums}) == 4 and "update" not in sums[0]
+
+
 def test_the_file_of_an_update_is_found_whatever_holds_it(monkeypatch):
     """A partial function and an object; what was typed into Python has no file."""
     here = Path(__file__).name
     own = lambda *given: uwac.update(*given)
     for update in (own, functools.partial(own), Callable()):
-        assert set(uwac.checksums(uwac.Agent, update)) == {"uwac.py", here}
+        assert set(uwac.checksums(uwac.Agent, update)) - {"update"} == {"uwac.py", here}
     monkeypatch.setitem(sys.modules, "typed", SimpleNamespace(__file__="<stdin>"))
     own.__module__ = "typed"
     assert uwac.checksums(uwac.Agent, own)["<stdin>"] is None
@@ -282,7 +292,8 @@ def test_what_may_not_change(points, refused):
 def test_a_run_that_another_process_trained_meanwhile_is_not_overwritten(script):
     """It ended between this one's reading of the checkpoint and its lock."""
     script.main(short(script, total_steps=1))
-    stale = script.set_up(resumed(script, total_steps=2), None, script.Agent, script.update)
+    args = resumed(script, total_steps=2)
+    stale = script.set_up(args, None, script.Agent, script.update, ExitStack())
     script.main(resumed(script, total_steps=3))
     with pytest.raises(OSError, match="^run: another process trained it meanwhile"):
         script.train(*stale)

@@ -201,6 +201,43 @@ class Foreign(Point):
         return super().reset(seed, options)
 
 
+def test_arguments_that_change_when_they_are_copied_are_refused():
+    """A copy is made twice before a run, and again when it goes on."""
+
+    @pydantic.dataclasses.dataclass
+    class Args(uwac.Args):
+        def __post_init__(self):
+            super().__post_init__()
+            self.actor_lr *= 2
+
+    class Mine(uwac.Agent):
+        args_type = Args
+
+    with pytest.raises(ValueError, match="__post_init__ must leave alone what it has decided"):
+        uwac.main(Args("Point-v0", run_dir=RUN), agent_type=Mine)
+    assert not RUN.exists()
+
+
+@pytest.mark.parametrize("name, frozen", [("value", False), ("value", True), ("target_v", False)])
+def test_a_network_that_nobody_trains_is_refused(name, frozen, script):
+    """Unless its name or itself says that it is meant."""
+
+    class Mine(script.Agent):
+        def __init__(self, *given):
+            super().__init__(*given)
+            setattr(self, name, torch.nn.Linear(1, 1).requires_grad_(not frozen))
+
+    refused = name == "value" and not frozen
+    problem = "no optimizer has value.weight, which would learn nothing"
+    with pytest.raises(ValueError, match=problem) if refused else nullcontext():
+        script.main(short(script, total_steps=1), agent_type=Mine)
+
+
+def test_autocast_is_refused(script):
+    with torch.autocast("cpu"), pytest.raises(ValueError, match="^torch.autocast would change"):
+        script.main(short(script))
+
+
 def test_seeds_are_seeds_whatever_an_environment_does_to_torch(script):
     """The same as without it; other seeds train other agents."""
     gym.register("Foreign-v0", Foreign, max_episode_steps=5)
@@ -212,13 +249,16 @@ def test_seeds_are_seeds_whatever_an_environment_does_to_torch(script):
     del gym.registry["Foreign-v0"]
 
 
-@pytest.mark.parametrize("rate, ends", [(1e-4, nullcontext()),
-                                        (1e30, pytest.raises(FloatingPointError))])  # fmt: skip
-def test_environments_are_closed_at_the_end(script, rate, ends, monkeypatch):
+@pytest.mark.parametrize("args, ends", [
+    ({}, nullcontext()),
+    ({"critic_lr": 1e30}, pytest.raises(FloatingPointError)),  # in training
+    ({"dataset_path": "no"}, pytest.raises(ValueError)),  # in the set-up
+])  # fmt: skip
+def test_environments_are_closed_at_the_end(script, args, ends, monkeypatch):
     closed = []
     monkeypatch.setattr(Point, "close", lambda env: closed.append(env))
     with ends:
-        script.main(short(script, critic_lr=rate, eval_episodes=3))
+        script.main(short(script, **args, eval_episodes=3))
     assert len(set(closed)) == 3
 
 
