@@ -181,6 +181,11 @@ class Words:
         return " to ".join(stats.plain(end) for end in ends)
 
     def data(self, task: str, column: str) -> float:
+        """Of a task's data. Raises ValueError."""
+        if task not in self.t.data.index:
+            raise ValueError(
+                f"{task}: nothing of its data is in returns.csv; true_q.py {task} helps"
+            )
         return self.t.data.loc[task, column]
 
     def bc(self, task: str) -> pd.Series:

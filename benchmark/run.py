@@ -297,14 +297,17 @@ def scores_of(row: dict, run: Run) -> str:
 
 
 def is_finished(name: str, run: Run, args: Args) -> bool:
-    """Whether its file is there; says so where that is of another script, or of other data."""
+    """Whether its file is there; says so where that is of another script, of other data, or was
+    made in another way."""
     file = args.folder / f"{name}.json"
     if not file.exists():
         return False
     finished = files.read_json(file)
     before = store.scripts_of(finished) | {"data file": finished["data"].get("sha256")}
+    before |= {"--legs": "policies" in finished, "--fork-of": "forked_from" in finished}
     script = script_of(run.words[0])
     now = uwac.checksums(script.Agent, script.update) | {"data file": run.sha256}
+    now |= {"--legs": run.grid.legs is not None, "--fork-of": run.grid.fork_of is not None}
     for what, sha256 in before.items():
         if None not in (sha256, now.get(what)) and sha256 != now[what]:
             print(f"{name}: finished with another {what}; without {file} it would run again")

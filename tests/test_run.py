@@ -282,18 +282,22 @@ def test_a_run_that_another_script_made_is_said(stub, monkeypatch, capsys):
     _, one = only_run(stub)
     assert not run.is_finished("a", one, stub)
     same = {"sha256": one.sha256}
-    for name, scripts, of_data in (
-        ("a", {"uwac.py": "another"}, same),
-        ("b", now, same),
-        ("c", {"mine.py": "x"}, same),
-        ("d", now, {"sha256": "another"}),
+    for name, scripts, of_data, more in (
+        ("a", {"uwac.py": "another"}, same, {}),
+        ("b", now, same, {}),
+        ("c", {"mine.py": "x"}, same, {}),
+        ("d", now, {"sha256": "another"}, {}),
+        ("e", now, same, {"policies": []}),
+        ("f", now, same, {"forked_from": {}}),
     ):
-        result = {"scripts": [scripts], "data": of_data}
+        result = {"scripts": [scripts], "data": of_data} | more
         (stub.folder / f"{name}.json").write_text(json.dumps(result))
         assert run.is_finished(name, one, stub)
-    by_script, by_data = capsys.readouterr().out.splitlines()
+    by_script, by_data, by_legs, by_fork = capsys.readouterr().out.splitlines()
     assert by_script.startswith("a: finished with another uwac.py; without ")
     assert by_data.startswith("d: finished with another data file; without ")
+    assert by_legs.startswith("e: finished with another --legs; without ")
+    assert by_fork.startswith("f: finished with another --fork-of; without ")
 
 
 @pytest.mark.parametrize("cpus, gpus, found", [(4, 0, True), (5, 0, False), (4, 1, False)])
