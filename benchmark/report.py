@@ -29,7 +29,8 @@ import tyro
 import d4rl
 import uwac
 from benchmark import figures, stats, store
-from benchmark.files import errors_in_one_line, new_files, read_json
+from benchmark.files import checksum, errors_in_one_line, new_files, read_json
+from benchmark.measure import true_q
 from benchmark.methods import CONDITIONS, METHODS, as_today, label_of
 from benchmark.policies import POLICIES
 
@@ -103,6 +104,7 @@ def read(file: Path, folder: Path) -> dict:
         "protocol": f"{row['updates']:,} updates{within}, {conditions}",
         "name": row["method"],
         "method": label_of(row["method"], algorithm, args),
+        "path": Path(result["data"]["path"]),
         "bound": row["max_reward"] / (1 - row["gamma"]) if known else None,
         "scripts": store.scripts_of(result),
         "history": history,
@@ -293,6 +295,18 @@ def latex(name: str, table: pd.DataFrame, words: pd.DataFrame, common: str) -> s
     return text.replace("±", r"$\pm$").replace("–", "--")
 
 
+def return_of_data(run: pd.Series) -> dict[str, float]:
+    """The mean discounted return to the episode's end, over all steps of the file that a run learned
+    from; empty where it is not there any more, or says no ends of episodes."""
+    try:
+        if run["gamma"] == true_q.GAMMA and checksum(run["path"]) == run["data_sha256"]:
+            found = true_q.summary(true_q.of_data(str(run["path"])))
+            return {"mean return of the data": found["in_episode"]}
+    except (OSError, ValueError, IndexError):  # gone, without timeouts, without an end
+        pass
+    return {}
+
+
 def references_of(run: pd.Series, published: dict[str, float]) -> dict[str, dict[str, float]]:
     """Lines of comparison, by metric and name."""
     references = {"score": published, "score_sample": published}
@@ -300,7 +314,7 @@ def references_of(run: pd.Series, published: dict[str, float]) -> dict[str, dict
     references["ood_auroc"] = {"chance": 0.5, "paper, on walker2d-expert": 0.845}
     if pd.notna(run["bound"]):
         bound = {"largest reward / (1 - γ)": run["bound"]}
-        references |= {"target_q": bound, "policy_q": bound}
+        references |= dict.fromkeys(["target_q", "policy_q"], bound | return_of_data(run))
     return references
 
 
