@@ -106,8 +106,8 @@ def mark(axes: Axes, values: dict[str, float]) -> None:
 
 def finish(figure: Figure, axes: list[Axes], title: str, words: str) -> Figure:
     """One legend of the lines for all panels, below them, with words on what they are."""
-    handles, labels = axes[0].get_legend_handles_labels()
-    known = {label: one for one, label in zip(handles, labels) if ": " not in label}
+    pairs = [pair for panel in axes for pair in zip(*panel.get_legend_handles_labels())]
+    known = {label: one for one, label in pairs if ": " not in label}
     figure.suptitle(title)
     figure.legend(known.values(), known, loc="outside lower center", title=words, ncols=2)
     return figure

@@ -62,6 +62,14 @@ def refused(monkeypatch, capsys):
     return error
 
 
+def rows_in(text, *headings):
+    """Of the Markdown table that has these columns, each cell's text by its column."""
+    lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines()]
+    (start,) = [i for i, cells in enumerate(lines) if {*headings} <= {*cells}]
+    end = [*lines, [""]].index([""], start)
+    return [dict(zip(lines[start], cells, strict=True)) for cells in lines[start + 2 : end]]
+
+
 def zeroed(*networks):
     for network in networks:
         for parameter in network.parameters():

@@ -96,6 +96,15 @@ def test_the_vaes_error_is_of_the_mean_of_its_actions_and_its_spread_of_a_states
     assert found["vae_std"].item() == pytest.approx(2 * z.std(), rel=0.02)
 
 
+def test_what_is_printed_of_each_run(monkeypatch, capsys):
+    """All seeds' numbers, with three digits."""
+    found = {"gap": [0.12345, 1234.5], "q_share": [0.5, 0.00012345]}
+    monkeypatch.setattr(diagnose, "diagnose", lambda run, path: found)
+    diagnose.main((Path("a"), Path("b")))
+    lines = ["  gap: 0.123, 1.23e+03", "  q_share: 0.5, 0.000123"]
+    assert capsys.readouterr().out.splitlines() == ["a", *lines, "b", *lines]
+
+
 def test_data_that_moved(points, refused):
     uwac.main(short(uwac, variance="analytic"))
     Path("points.hdf5").rename("moved.hdf5")
@@ -127,12 +136,17 @@ def test_the_picture_shows_all_states_and_seeds_of_both_critics(tmp_path, monkey
     trained, untrained = figures[0].axes
     assert trained.get_title() == "after 6,000 updates: AUROC 0.75, 2 seeds"
     assert untrained.get_title() == "untrained: AUROC 0.50, 10 seeds"
-    for bars, low in zip(trained.containers, (-0.5, 1.5), strict=True):
+    labels = {(axes.get_xlabel(), axes.get_ylabel()) for axes in (trained, untrained)}
+    assert labels == {("log10 of Var[Q1] + Var[Q2]", "states")}
+    legend = untrained.get_legend()
+    handles = zip(legend.texts, legend.legend_handles, strict=True)
+    said = {text.get_text(): handle.get_facecolor() for text, handle in handles}
+    kinds = {"the data's actions": -0.5, "random actions": 1.5}
+    for bars, (kind, low) in zip(trained.containers, kinds.items(), strict=True):
         edges = [bar.get_x() for bar in bars if bar.get_height()]
         assert sum(bar.get_height() for bar in bars) == 60
         assert low < min(edges) and max(edges) < low + 0.8
-    _, labels = untrained.get_legend_handles_labels()
-    assert labels == ["the data's actions", "random actions"]
+        assert len(bars) == 50 and said[kind] == bars[0].get_facecolor()
 
 
 def test_the_floor_of_mmd_is_of_samples_of_their_own(monkeypatch):

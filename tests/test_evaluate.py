@@ -98,6 +98,7 @@ def test_a_score_is_said_where_there_is_one(tmp_path, monkeypatch, capsys):
     error = abs(scores[0] - scores[1]) / 2
     end = f"1 agents x 2 episodes: score {scores.mean():.1f} ± {error:.1f}"
     assert capsys.readouterr().out.strip().endswith(end)
+    assert evaluate.mean_and_error(np.array([12.34])) == "12.3"  # of one there is no error
 
 
 def test_two_calls_at_once_keep_the_results_of_both(points, monkeypatch):

@@ -13,7 +13,7 @@ from unittest.mock import ANY
 import numpy as np
 import pandas as pd
 import pytest
-from conftest import ROOT, command_line, short, write_hdf5
+from conftest import ROOT, command_line, rows_in, short, write_hdf5
 
 import uwac
 from benchmark import files, report, stats
@@ -44,12 +44,12 @@ def evaluation(scores, step=200, policy="sample", candidates=1):
 
 @pytest.fixture(autouse=True)
 def drawn(monkeypatch):
-    """Metrics and lines of comparison of each figure by its name; nothing is drawn, as that takes
-    long."""
+    """What each figure is to show and say, by its name; nothing is drawn, as that takes long."""
     found = {}
-    curves = lambda rows, metrics, **words: (metrics, words["references"])
+    curves = lambda rows, metrics, **words: (metrics, words)
+    policies = lambda table, *words: words
     save = lambda figure, path: found.update({path.name: figure})
-    empty = SimpleNamespace(curves=curves, policies=lambda *_: None, save=save)
+    empty = SimpleNamespace(curves=curves, policies=policies, save=save)
     monkeypatch.setattr(report, "figures", empty)
     return found
 
@@ -113,9 +113,14 @@ def test_others_scores_and_aggregates_are_of_one_sample(reported, drawn):
     names = "here: BEAR", f"here: {UWAC}", f"here: {UWAC} error", "paper: UWAC", "paper: BC"
     assert numbers(beside, *names) == [5.0, 1.5, 0.5, 10.7, 0.5]
     assert "aggregates" not in found and not drawn
-    (row,) = reported(*pen, *door)["aggregates"]
+    found = reported(*pen, *door)
+    (row,) = found["aggregates"]
     names = "data sets", "seeds of each", "IQM", "BEAR's IQM", "P(improvement)"
     assert numbers(row, *names) == [1, 4, 3.5, 5, (0 + 0 + 0.5 + 1) / 4]
+    (words,) = rows_in(found["text"], "IQM")
+    names = [name for name in row if name not in ("protocol", "method", *names[:2])]
+    cells = {name: stats.plain(float(row[name]), 2 if "P(" in name else 1) for name in names}
+    assert words == {"method": UWAC, "data sets": "1", "seeds of each": "4"} | cells
 
 
 def test_aggregates_by_hand():
@@ -139,12 +144,16 @@ def test_lines_of_comparison(reported, drawn):
     """Of a run whose rewards and discount factor give a bound, and of others."""
     for one in (result(), result(gamma=1.0) | {"max_reward": 20.0}):
         reported(one)
-        assert not {"target_q", "policy_q"} & {*next(iter(drawn.values()))[1]}
-    reported(result(gamma=0.9) | {"max_reward": 20.0})
-    ((_, lines),) = drawn.values()
+        assert not {"target_q", "policy_q"} & {*next(iter(drawn.values()))[1]["references"]}
+    reported(result(gamma=0.9, eval_candidates=30) | {"max_reward": 20.0})
+    ((_, words),) = drawn.values()
+    lines = words.pop("references")
+    title = "door-human, Gaussian kernel of the MMD"
+    assert words == {"title": title, "unit": "normalized score", "candidates": 30}
     assert [*lines["target_q"].values()] == [*lines["policy_q"].values()] == pytest.approx([200])
     assert lines["mmd"] == {"threshold": 0.07} and list(lines["ood_auroc"].values()) == [0.5, 0.845]
     assert list(lines["score"])[:2] == ["paper: UWAC (v0)", "paper: BEAR (v0)"]
+    assert lines["score_sample"] == lines["score"]
 
 
 @pytest.mark.parametrize("gamma, ends, shown", [
@@ -256,9 +265,14 @@ def test_scores_of_policies(reported, drawn):
     assert numbers(rows[UWAC], "score", "score error") == pytest.approx([3, math.sqrt(7 / 3)])
     right = [10 / 3, np.std([2, 3, 5], ddof=1) / math.sqrt(3), 3]
     assert numbers(rows["BEAR"], "score", "score error", "agents") == pytest.approx(right)
+    _, cells, *_ = rows_in(found["text"], "agents")
+    said = {"BC, the VAE's decoder": "–", "sample": "3.3 ± 0.9"}
+    assert cells == {"method": "BEAR", "updates": "200", "episodes": "2", "agents": "3"} | said
     (beside,) = found["beside"]
-    _, lines = drawn["01-door-human-target_q-score-score_sample.png"]
-    line = lines["score"]["BC, the VAE's decoder"]
+    _, words = drawn["01-door-human-target_q-score-score_sample.png"]
+    lines = words["references"]["score"]
+    assert drawn["01-door-human-policies.png"] == (words["title"], lines, words["unit"])
+    line = lines["BC, the VAE's decoder"]
     assert float(beside["here: BC, the VAE's decoder"]) == line == 6
     noisy = [evaluation([[1.0]], policy=policy, candidates=9) for policy in ("noisy", "best")]
     rows = reported(result("uwac") | {"policies": noisy})["policies"]
@@ -301,24 +315,21 @@ def test_a_figure_has_panels_of_what_was_measured(reported, drawn, capsys):
     assert "door-human, warm-up 100: no run has ood_auroc" in capsys.readouterr().err
 
 
-def rows_in(text, *headings):
-    """Of the table that has these columns, by column."""
-    lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines()]
-    (start,) = [i for i, cells in enumerate(lines) if {*headings} <= {*cells}]
-    end = lines.index([""], start)
-    return [dict(zip(lines[start], cells)) for cells in lines[start + 2 : end]]
-
-
 def test_the_text_has_means_with_errors_and_medians_of_q(reported, capsys):
     """Q explodes in two seeds of three. What all runs have in common stands below the table."""
     found = [result(seed=i, scores=[4.0, 10.0 + i]) for i in range(3)]
     for one in found[1:]:
         one["history"][1]["target_q"] = [4.32e8]
     others = [result("uwac", i, [4.0, score]) for i, score in enumerate((9.0, 9.5, 11.5))]
+    for one in others:
+        one["history"][1] |= {"weight": [1.2344], "policy_weight": [0.5], "mmd": [0.0767]}
     text = reported(*found, *others)["text"]
-    bear, _ = rows_in(text, "method", "hours")
-    assert bear["score"] == "11.0 ± 0.6" and bear["sample"] == "1.1 ± 0.1"
-    assert bear["Q target"] == "4.3e8" and bear["hours"] == "2.00"
+    bear, of_uwac = rows_in(text, "method", "hours")
+    same = {"seeds": "3", "evaluations": "1", "AUROC": "0.50", "hours": "2.00"}
+    scores = {"score": "11.0 ± 0.6", "sample": "1.1 ± 0.1", "Q target": "4.3e8"}
+    assert bear == {"method": "BEAR", "MMD": "0.100", "weight": "–"} | scores | same
+    scores = {"score": "10.0 ± 0.8", "sample": "1.0 ± 0.1", "Q target": "5"}
+    assert of_uwac == {"method": UWAC, "MMD": "0.077", "weight": "1.234"} | scores | same
     common = "All: door-human; a.hdf5, 6,704 transitions, sha256 ?; 200 updates, warm-up 100."
     assert common in text and not {"task", "data", "protocol"} & {*bear}
     shown = capsys.readouterr().out

@@ -149,7 +149,8 @@ if sys.argv[sys.argv.index("--seed") + 1] == "1":
     sys.exit("error: no good")
 if starts == 0:
     os.kill(os.getpid(), 9)
-history = [{"step": 5, "score": [1.0, 4.0]}, {"step": 10, "score": [2.0, 4.0]}]
+history = [{"step": 5, "score": [1.0, 4.0], "score_sample": [0.5, 0.2]}]
+history += [{"step": 10, "score": [2.0, 4.0]}]
 result = {"history": history, "updates": 10, "data": {"path": "/a/b", "max_reward": 1}}
 (folder / "result.json").write_text(json.dumps(result))
 """
@@ -175,7 +176,7 @@ def test_ray_starts_again_what_was_killed_and_no_error(stub, tmp_path, monkeypat
     assert starts == [2, 1]
     said = capsys.readouterr()
     assert f"{failed}: exit code 1: error: no good" in said.err and " 10/10 " in said.err
-    steps = "5 of 10 updates (warm-up): score 2.5", "10 of 10 updates: score 3.0"
+    steps = "5 of 10 updates (warm-up): score 2.5, score_sample 0.3", "10 of 10 updates: score 3.0"
     lines = [line.strip() for line in said.out.splitlines() if line.strip().startswith(NAME)]
     assert lines[:2] == [f"{NAME}: {words}" for words in steps]
     assert lines[2].startswith(f"{NAME}: finished, ")

@@ -126,6 +126,9 @@ def test_what_a_run_leaves(script, capsys):
     assert place == f"40 transitions of {file}, on cpu; results in run"
     assert [re.match(r"(\d)/6: vae_loss \S+, ", line)[1] for line in lines] == [*"2346"]
     assert ["score" in line for line in lines] == [False, True, False, True]
+    for line, row in zip(lines[1::2], (first, last)):  # means over the seeds
+        means = [f"{name} {np.mean(row[name]):.3g}" for name in row if name in names]
+        assert line.split(": ")[1] == ", ".join(means)
 
 
 def test_folders(refused):

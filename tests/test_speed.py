@@ -9,6 +9,7 @@ from unittest.mock import Mock
 
 import pytest
 import torch
+from conftest import rows_in
 from torch.utils.benchmark import Timer
 
 import uwac
@@ -151,9 +152,11 @@ def test_all_sizes_are_measured_and_kept(tmp_path, monkeypatch, capsys):
     rows = json.loads((tmp_path / "speed.json").read_text())
     found = [(row["num_seeds"], row["batch_size"], row["passes"]) for row in rows[::2]]
     assert found == [(1, 256, 10), (1, 256, 100), (5, 256, 10), (5, 256, 100)]
-    line = next(line for line in capsys.readouterr().out.splitlines() if "| x " in line)
-    cells = [cell.strip() for cell in line.split("|")]
-    assert cells[-3:-1] == ["8.00 (6.00 to 10.00)", "3.00 (2.00 to 10.00)"]
+    first, *_ = capsys.readouterr().out.split("\n\n")
+    _, row = rows_in(first, "version")
+    sizes = {"env_id": "door-human", "num_seeds": "1", "batch_size": "256", "passes": "10"}
+    times = {"ms": "8.00 (6.00 to 10.00)", "over BEAR": "3.00 (2.00 to 10.00)"}
+    assert row == {"version": "x", "peak_mb": "1"} | sizes | times
 
 
 D3RLPY = """

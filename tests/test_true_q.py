@@ -7,7 +7,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 import torch
-from conftest import short, write_hdf5, zeroed
+from conftest import rows_in, short, write_hdf5, zeroed
 
 import d4rl
 import uwac
@@ -15,7 +15,7 @@ from benchmark.measure import true_q
 
 
 @pytest.mark.parametrize("shape", [(24,), (24, 1)])
-def test_value_of_data_by_hand(shape, points):
+def test_value_of_data_by_hand(shape, points, capsys):
     """An episode of two steps that is terminal, one of 21 that time ends, and one without an end,
     which is left out."""
     rewards = np.array([5, 7, *range(21), 99.0])
@@ -32,6 +32,11 @@ def test_value_of_data_by_hand(shape, points):
     constant = cut["constant"][0]  # such a critic's mean target is itself
     assert constant == pytest.approx(rewards.mean() + 0.99 * constant * 23 / 24)
     assert ended["bound"] == pytest.approx([9900, 9900])  # 99 a step for ever
+    true_q.main(("points.hdf5",))
+    (kept,) = json.loads(Path("runs/true-q/points.json").read_text())
+    (row,) = rows_in(capsys.readouterr().out, "what")
+    words = {"what": "points.hdf5", "episodes": "2", "bound": "9,900.0"}
+    assert row == {name: f"{kept[name]:,.1f}" for name in kept if name not in words} | words
 
 
 def played(monkeypatch, ends=None):
