@@ -296,12 +296,13 @@ def latex(name: str, table: pd.DataFrame, words: pd.DataFrame, common: str) -> s
 
 
 def return_of_data(run: pd.Series) -> dict[str, float]:
-    """The mean discounted return to the episode's end, over all steps of the file that a run
-    learned from; empty where it is not there any more, or says no ends of episodes."""
+    """The mean discounted return over all steps of the file that a run learned from, as critics
+    count it (true_q.py's `continued`); empty where it is not there any more, or says no ends of
+    episodes."""
     try:
         if run["gamma"] == true_q.GAMMA and checksum(run["path"]) == run["data_sha256"]:
             found = true_q.summary(true_q.of_data(str(run["path"])))
-            return {"mean return of the data": found["in_episode"]}
+            return {"mean return of the data": found["continued"]}
     except (OSError, ValueError, IndexError):  # gone, without timeouts, without an end
         pass
     return {}

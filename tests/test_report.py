@@ -157,20 +157,20 @@ def test_lines_of_comparison(reported, drawn):
 
 
 @pytest.mark.parametrize("gamma, ends, shown", [
-    (0.99, True, [700, 1.99 / 3 + 7 / 3]), (0.99, False, [700]), (0.9, True, [70])
+    (0.99, True, [700, 1.99 / 3 + 700 / 3]), (0.99, False, [700]), (0.9, True, [70])
 ])  # fmt: skip
 def test_the_data_s_own_return_is_a_line_where_the_file_is_there(
     gamma, ends, shown, tmp_path, reported, drawn
 ):
-    """Beside the bound: of episodes of rewards 0 and 1, and of 7, the mean of three steps. Where no
-    end is known, or the discount factor is another, it is not."""
+    """Beside the bound: of an episode of rewards 0 and 1, and one of 7 that time ended, the mean of
+    three steps. Where no end is known, or the discount factor is another, it is not."""
     arrays = {"rewards": np.array([0, 1, 7.0]), "terminals": np.array([False, True, False])}
     arrays |= {"timeouts": np.array([False, False, True])} if ends else {}
     path = write_hdf5(tmp_path / "data.hdf5", arrays)
     one = result(gamma=gamma) | {"data": {"path": str(path), "sha256": files.checksum(path)}}
     reported(one)
-    ((_, lines),) = drawn.values()
-    assert [*lines["target_q"].values()] == pytest.approx(shown)
+    ((_, words),) = drawn.values()
+    assert [*words["references"]["target_q"].values()] == pytest.approx(shown)
 
 
 def test_what_differs_is_never_averaged(reported):

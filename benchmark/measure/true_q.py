@@ -5,16 +5,20 @@ steps, and the standard errors of the means over episodes (_error).
     python benchmark/measure/true_q.py --policy door-expert runs/RUN
 
 Of the data of tasks, found as the scripts find them, or of files in D4RL's format:
+
   in_episode  discounted sum of the rewards that the data have
   continued   the same, where an episode that time ended goes on with the mean of its last 20
               rewards for ever, as critics bootstrap there; where it was terminal, nothing follows
   constant    Q of a critic that is the same everywhere: mean reward / (1 - gamma), where nothing is
               terminal
   bound       largest reward / (1 - gamma), which no return of the data can exceed
+
 Of policies that make_dataset.py can roll out, of a run one sample of its first seed's actor, the
 first two of episodes that they play, and
+
   played      with the rewards of steps beyond the time limit, 600 where gamma is 0.99
   q           of a run, the smaller Q of its first seed in the same steps
+
 Gamma is 0.99, or the run's. RUN/true-q-STEP.json keeps the row of a run, and
 runs/true-q/NAME.json that of anything else.
 """
