@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from benchmark.figures import AXES, new_figure, studies_of, updates_below
+from benchmark.figures import AXES, new_figure, panels, studies_of, updates_below
 from benchmark.store import HERE
 
 BOX = {"boxstyle": "round,pad=0.35", "facecolor": "white", "edgecolor": "black"}
@@ -108,12 +108,13 @@ def class_rows(t: SimpleNamespace) -> pd.DataFrame:
 
 
 def exercises(t: SimpleNamespace) -> Figure:
-    """Q, MMD and w of the exercises' five runs: a seed of each."""
+    """What the exercises ask of their five runs: a seed of each."""
     rows = class_rows(t).query("seed == 0")
     long = rows[rows["study"] == "class"]["name"]
     rows = rows[(rows["study"] == "class") | ~rows["name"].isin(long)]
-    figure = new_figure(12, 4.4)
-    for panel, metric in zip(figure.subplots(1, 3), ("target_q", "mmd", "policy_weight")):
+    metrics = ("target_q", "mmd", "alpha", "policy_variance", "weight", "policy_weight")
+    figure, axes = panels(len(metrics))
+    for panel, metric in zip(axes, metrics):
         for name, (label, style) in CLASS.items():
             some = rows[rows["name"] == name]
             each = max(1, len(some) // 7)

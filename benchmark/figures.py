@@ -238,7 +238,8 @@ def final_q(t: SimpleNamespace) -> Figure:
     figure = new_figure(9, 5)
     axes = figure.subplots()
     style = {"hue_order": names.values(), "order": order.index[::-1], "dodge": True}
-    style |= {"palette": "colorblind", "alpha": 0.7, "log_scale": True, "jitter": False}
+    style |= {"palette": ["0.3", "white"], "edgecolor": "0.3", "linewidth": 1}
+    style |= {"log_scale": True, "jitter": False}
     rows = rows.assign(when=rows["step"].map(names))
     sns.stripplot(rows, x="target_q", y="name", hue="when", ax=axes, **style)
     axes.axvline(rows["bound"].max(), **DASHED, label="bound")
