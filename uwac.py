@@ -607,14 +607,17 @@ def set_up(
     if source is None:
         source = (args.dataset_path or d4rl.download(args.env_id)).expanduser().absolute()
         args = replace(args, dataset_path=source)  # for --resume, from any folder
+    about = d4rl.describe(source)
     transitions = d4rl.qlearning_dataset(envs[0], source)
+    if d4rl.describe(source) != about:
+        raise ValueError(f"{about['path']}: changed while it was read")
     transitions["actions"] = envs[0].unit(transitions["actions"])  # from -1 to 1
     names = ("observations", "actions", "rewards", "next_observations", "terminals")
     data = [torch.as_tensor(transitions[name], device=DEVICE) for name in names]
     result = {
         "algorithm": agent_type.algorithm,
         "args": to_jsonable_python(replace(args, run_dir=None, resume=False)),
-        "data": d4rl.describe(source),
+        "data": about,
         "transitions": len(data[0]),
         "scripts": [checksums(agent_type, update)],
         "torch": [str(torch.__version__)],

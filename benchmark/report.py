@@ -74,6 +74,8 @@ def conditions_of(row: dict, history: pd.DataFrame) -> str:
             words.append(f"{name.replace('_', ' ')} {row[name]}")
     if history.get("episodes", pd.Series([0])).nunique() > 1:  # as a run was gone on with
         words.append(f"from {history['episodes'].min():g} episodes an evaluation on")
+    if history["step"].diff().iloc[1:-1].nunique() > 1:  # with another --eval-every
+        words.append("evaluated at uneven steps")
     return ", ".join(words)
 
 

@@ -253,6 +253,16 @@ def test_evaluations_of_other_lengths_are_told(reported):
     assert row["protocol"] == "200 updates, warm-up 100, from 1 episodes an evaluation on"
 
 
+def test_evaluations_at_uneven_steps_are_told(reported):
+    """As where a run was gone on with --eval-every. A last one may come sooner."""
+    for steps, told in (([100, 200, 300, 450, 600], True), ([100, 200, 300, 350], False)):
+        one = result(scores=[1.0] * len(steps))
+        for row, step in zip(one["history"], steps):
+            row["step"] = step
+        (row,) = reported(one)["runs"]
+        assert ("uneven" in row["protocol"]) == told
+
+
 def test_scores_of_policies(reported, drawn):
     """Errors are over the episodes of one agent, or over several: here in a stack and two runs."""
     one = result("uwac") | {"policies": [evaluation([[1.0, 2.0, 6.0]], policy="vae")]}
