@@ -338,7 +338,7 @@ class Agent(nn.Module):
     # For subclasses to replace, as those in benchmark/variants/ do.
     algorithm = "uwac"  # in results; a checkpoint loads into the same algorithm only
     args_type = Args
-    critic_type = Critic  # of whose layers `uncertainty` knows; with others it needs another
+    critic_type = Critic  # `uncertainty` reads its layers: replace both, or neither
 
     def __init__(self, args: Args, obs_dim: int, action_dim: int):
         super().__init__()
@@ -531,9 +531,11 @@ def load_checkpoint(run: str | Path, agent_type: type[Agent] = Agent) -> tuple[A
 
 def checksums(agent_type: type[Agent], update: Callable) -> dict[str, str | None]:
     """SHA-256 of the files that define the agent and the update, by their names; None for what was
-    typed in, as in a notebook. Also the update's own name, and what a `partial` of it is given."""
-    given = [update.args, update.keywords] if isinstance(update, partial) else []
-    function = update.func if given else update
+    typed in, as in a notebook. Of one's own update also its name, and numbers and words that a
+    `partial` gives it."""
+    partly = isinstance(update, partial)
+    function = update.func if partly else update
+    given = update.keywords.items() if partly else ()
     code = [cls for cls in agent_type.__mro__ if cls not in nn.Module.__mro__]
     code += [agent_type.critic_type, function]
     sums = {}
@@ -542,9 +544,10 @@ def checksums(agent_type: type[Agent], update: Callable) -> dict[str, str | None
         sums[file.name] = None
         if file.is_file():
             sums[file.name] = hashlib.sha256(file.read_bytes()).hexdigest()
-    name = getattr(function, "__name__", "update")
-    if given or name != "update":
-        sums["update"] = f"{name} {given or ''}"
+    words = [getattr(function, "__name__", "update")]
+    words += [f"{name}={value}" for name, value in given if isinstance(value, (int, float, str))]
+    if words != ["update"]:
+        sums["update"] = " ".join(words)
     return sums
 
 
@@ -607,17 +610,14 @@ def set_up(
     if source is None:
         source = (args.dataset_path or d4rl.download(args.env_id)).expanduser().absolute()
         args = replace(args, dataset_path=source)  # for --resume, from any folder
-    about = d4rl.describe(source)
     transitions = d4rl.qlearning_dataset(envs[0], source)
-    if d4rl.describe(source) != about:
-        raise ValueError(f"{about['path']}: changed while it was read")
     transitions["actions"] = envs[0].unit(transitions["actions"])  # from -1 to 1
     names = ("observations", "actions", "rewards", "next_observations", "terminals")
     data = [torch.as_tensor(transitions[name], device=DEVICE) for name in names]
     result = {
         "algorithm": agent_type.algorithm,
         "args": to_jsonable_python(replace(args, run_dir=None, resume=False)),
-        "data": about,
+        "data": d4rl.describe(source),
         "transitions": len(data[0]),
         "scripts": [checksums(agent_type, update)],
         "torch": [str(torch.__version__)],

@@ -196,6 +196,8 @@ def test_updates_of_one_file_are_told_apart():
     partials = [functools.partial(uwac.update, scale=scale) for scale in (1, 2)]
     sums = [uwac.checksums(uwac.Agent, update) for update in (uwac.update, other, *partials)]
     assert len({str(one) for one in sums}) == 4 and "update" not in sums[0]
+    with_object = functools.partial(uwac.update, hook=object())  # other in each process
+    assert uwac.checksums(uwac.Agent, with_object) == sums[0]
 
 
 def test_the_file_of_an_update_is_found_whatever_holds_it(monkeypatch):
