@@ -151,7 +151,8 @@ class Words:
 
     def score(self, study, name, policy="sample", **when) -> str:
         """The cell of a policy's score. Seeds that were trained so far but not played count with
-        training's own evaluation, and are marked; a dash where there are none."""
+        training's own evaluation, and are marked; a dash where there are none. Of one seed a mean
+        over checkpoints has no interval: these differ by more than their episodes do."""
         own = "score_sample" if policy == "sample" else policy
         metrics = (policy, f"{policy}_se", own)
         played, errors, trained = (
@@ -159,14 +160,15 @@ class Words:
         )
         values = played.combine_first(trained)
         mark = "†" if len(values) > len(played) else ""
-        return self.cell(values, errors if len(played) else None) + mark
+        return self.cell(values, errors if len(played) and "at" in when else None) + mark
 
     def imitation(self, study: str, **when) -> str:
         """The cell of the score of the runs' own VAE, which imitates the data;
         of behaviour cloning where that was not played."""
         for name in ("UWAC + SN", "UWAC", "BEAR"):
             if len(values := self.get("vae", study, name, empty=True, **when)):
-                return self.cell(values, self.get("vae_se", study, name, **when))
+                errors = self.get("vae_se", study, name, **when) if "at" in when else None
+                return self.cell(values, errors)
         cloned = self.cell(self.bc(self.of_runs(study, "task")[0]))
         return cloned if cloned == "–" else f"{cloned}‡"
 
