@@ -224,6 +224,7 @@ DOUBTS = [
         "15 observations equal the next .*",
     ),
     (HEALTHY | {"terminals": ENDS}, "each timeout is a terminal, too; terminals must be 0 .*"),
+    (steps(20, [4, 9, 14, 19], None), "each timeout is a terminal, too; .*"),  # by the step limit
     (
         steps(20, np.flatnonzero(~ENDS)),
         "16 of 20 steps are terminal; only an episode's last one .*",
