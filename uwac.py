@@ -678,17 +678,18 @@ def train(
         for step in trange(first, args.total_steps + 1, mininterval=10, disable=not sys.stderr):
             metrics = train_step(torch.full((), step, device=DEVICE))
             evaluating = step % args.eval_every == 0 or step == args.total_steps
-            if evaluating or step % args.log_every == 0:
+            logging = evaluating or step % args.log_every == 0
+            if logging or stopped_by:
                 metrics = {name: value.tolist() for name, value in metrics.items()}  # S numbers
                 if not np.isfinite([*metrics.values()]).all():
                     raise FloatingPointError(f"diverged at update {step}: {metrics}")
-                if evaluating:
-                    # The agent's choice, and one sample of the actor.
-                    for name, num in (("score", args.eval_candidates), ("score_sample", 1)):
-                        returns = evaluate(agent, envs, [args.seed, step], num)
-                        scores = d4rl.normalized_score(args.env_id, returns)
-                        metrics[name] = scores.mean(1).tolist()
-
+            if evaluating:
+                # The agent's choice, and one sample of the actor.
+                for name, num in (("score", args.eval_candidates), ("score_sample", 1)):
+                    returns = evaluate(agent, envs, [args.seed, step], num)
+                    scores = d4rl.normalized_score(args.env_id, returns)
+                    metrics[name] = scores.mean(1).tolist()
+            if logging:
                 for name, values in metrics.items():
                     for i, value in enumerate(values):
                         writer.add_scalar(f"{name}/agent-{i}", value, step)

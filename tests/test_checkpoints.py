@@ -89,6 +89,21 @@ def test_a_stopped_run_says_the_command_that_goes_on(
     assert scalars(RUN) == scalars("undisturbed")
 
 
+def test_a_run_that_diverged_before_it_was_stopped_leaves_its_last_checkpoint(script, monkeypatch):
+    """Though nothing of that update is logged."""
+
+    def update(agent, data, step):
+        if step == 4:
+            os.kill(os.getpid(), signal.SIGTERM)
+            return {"critic_loss": torch.tensor([float("nan")])}
+        return script.update(agent, data, step)
+
+    monkeypatch.setattr(sys, "argv", ["script.py", *words(script).split(), "--log-every", "100"])
+    with pytest.raises(SystemExit, match="diverged at update 4"):
+        script.command_line(update=update)
+    assert script.load_checkpoint(RUN)[1]["updates"] == 3
+
+
 def test_a_stopped_run_without_a_folder_of_its_own_says_where_it_is(monkeypatch, capsys):
     Point.at_step = {8: lambda: os.kill(os.getpid(), signal.SIGTERM)}
     line = ["uwac.py", *words(uwac).replace(" --run_dir run", "").split()]
