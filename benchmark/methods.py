@@ -134,14 +134,12 @@ def method_of(algorithm: str, args: dict) -> str:
 def name_of(method: str, args: dict) -> str:
     """In print, with SN where the critics have spectral norm."""
     name = METHODS[method].name.format(**args) if method in METHODS else method
-    return name + " + SN" if args.get("spectral_norm") and "SN" not in name else name
+    return name.removesuffix(" + SN") + " + SN" * bool(args.get("spectral_norm"))
 
 
 def label_of(method: str, algorithm: str, args: dict) -> str:
     """The name, and the arguments that are not the method's, as in "UWAC + SN, beta 2.5"."""
-    said = {"fixed_w"}
-    if method not in METHODS or "SN" not in METHODS[method].name:
-        said.add("spectral_norm")
+    said = ("fixed_w", "spectral_norm")
     names = changed(args, usual_of(method, algorithm, args["env_id"]))
     others = [f"{name.replace('_', ' ')} {args[name]}" for name in names if name not in said]
     return ", ".join([name_of(method, args), *others])

@@ -74,7 +74,7 @@ def conditions_of(row: dict, history: pd.DataFrame) -> str:
             words.append(f"{name.replace('_', ' ')} {row[name]}")
     if history.get("episodes", pd.Series([0])).nunique() > 1:  # as a run was gone on with
         words.append(f"from {history['episodes'].min():g} episodes an evaluation on")
-    if history["step"].diff().iloc[1:-1].nunique() > 1:  # with another --eval-every
+    if history["step"].drop_duplicates().diff().iloc[1:-1].nunique() > 1:  # another --eval-every
         words.append("evaluated at uneven steps")
     return ", ".join(words)
 
@@ -85,6 +85,7 @@ def read(file: Path, folder: Path) -> dict:
     rows = store.rows_of(result, folder)
     (row,) = rows["runs"]
     algorithm, args = as_today(result)
+    source = row.get("forked_from")
     history = pd.DataFrame(rows["history"]).drop(columns="run")
     if result.get("score_has_dropout_noise"):
         history = history.drop(columns=["score", "return", "return_std"], errors="ignore")
@@ -105,9 +106,9 @@ def read(file: Path, folder: Path) -> dict:
         "conditions": conditions,
         "protocol": f"{row['updates']:,} updates{within}, {conditions}",
         "name": row["method"],
-        "method": label_of(row["method"], algorithm, args),
+        "method": label_of(row["method"], algorithm, args) + (f", from {source}" if source else ""),
         "path": Path(result["data"]["path"]),
-        "bound": row["max_reward"] / (1 - row["gamma"]) if known else None,
+        "bound": store.bound_of(row["max_reward"], row["gamma"]) if known else None,
         "scripts": store.scripts_of(result),
         "history": history,
         "policies": pd.DataFrame(rows["policies"], columns=store.PLAYED),
@@ -145,10 +146,11 @@ def read_all(paths: tuple[Path, ...]) -> pd.DataFrame:
             new["rank"] += (place, order.get(new["name"], 99))
             old = runs.setdefault(new["identity"], new)
             short, long = sorted((old, new), key=lambda run: len(run["history"]))
+            both = pd.concat([old["policies"], new["policies"]])
             if not store.begins_as(long["history"], short["history"]):
                 kept = f"{long['file']} has its arguments and seed, and is no shorter"
                 print(f"{short['file']}: left out, {kept}", file=sys.stderr)
-            both = pd.concat([old["policies"], new["policies"]])
+                both = long["policies"]
             runs[new["identity"]] = long | {"policies": both, "rank": old["rank"]}
     if not runs:
         raise ValueError(f"no results in {', '.join(map(str, paths))}")
@@ -310,12 +312,14 @@ def return_of_data(run: pd.Series) -> dict[str, float]:
     return {}
 
 
-def references_of(run: pd.Series, published: dict[str, float]) -> dict[str, dict[str, float]]:
-    """Lines of comparison, by metric and name."""
+def references_of(runs: pd.DataFrame, published: dict[str, float]) -> dict[str, dict[str, float]]:
+    """Lines of comparison, by metric and name, where they are those of all runs of a figure."""
+    run = runs.iloc[0]
     references = {"score": published, "score_sample": published}
-    references["mmd"] = {"threshold": run["mmd_threshold"]}
     references["ood_auroc"] = {"chance": 0.5, "paper, on walker2d-expert": 0.845}
-    if pd.notna(run["bound"]):
+    if runs["mmd_threshold"].nunique() == 1:
+        references["mmd"] = {"threshold": run["mmd_threshold"]}
+    if runs["bound"].nunique(dropna=False) == 1 and pd.notna(run["bound"]):
         bound = {"largest reward / (1 - γ)": run["bound"]}
         references |= dict.fromkeys(["target_q", "policy_q"], bound | return_of_data(run))
     return references
@@ -343,7 +347,7 @@ def draw(runs: pd.DataFrame, found: pd.DataFrame, played: pd.DataFrame, metrics:
         if measured and rows["step"].nunique() > 1:  # else there is no line
             picture = folder / f"{start}-{'-'.join(measured)}.png"
             drawn = rows.assign(label=rows["method"], method=rows["name"])
-            references, candidates = references_of(run, published), run.get("eval_candidates", 100)
+            references, candidates = references_of(here, published), run.get("eval_candidates", 100)
             words = {"title": title, "references": references, "unit": run["unit"]}
             figures.save(figures.curves(drawn, measured, candidates=candidates, **words), picture)
             text.append(f"![{about}]({picture.name})")

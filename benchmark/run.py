@@ -179,12 +179,25 @@ def result_of(run_dir: Path) -> dict:
     return files.read_json(file) if file.exists() else {"history": [], "updates": 0}
 
 
+def source_of(run: Run, args: Args) -> str:
+    """The folder of the run that it goes on from; empty where it begins by itself."""
+    if not run.grid.fork_of:
+        return ""
+    source = run.grid.fork_of.format(task=run.args.env_id, seed=run.args.seed)
+    return str(args.folder / "work" / Path(source).expanduser())
+
+
 def begin_fork(run: Run, run_dir: Path, args: Args) -> None:
-    """Copies what it goes on from into its folder, unless it has begun. Raises ValueError."""
-    if run.grid.fork_of and not (run_dir / "checkpoint.pt").exists():
-        source = run.grid.fork_of.format(task=run.args.env_id, seed=run.args.seed)
-        source = args.folder / "work" / Path(source).expanduser()
-        fork(source, run_dir, script_of(run.words[0]).Agent, run.args)
+    """Copies what it goes on from into its folder, unless it has begun. Raises ValueError, also
+    where it began as a copy of something else, or of nothing."""
+    source, copied = source_of(run, args), run_dir / "forked_from.json"
+    if (run_dir / "checkpoint.pt").exists():
+        begun = files.read_json(copied)["run"] if copied.exists() else ""
+        if begun != source:
+            how = f"as a copy of {begun}" if begun else "by itself"
+            raise ValueError(f"{run_dir}: began {how}, with another --fork-of; move it away")
+    elif source:
+        fork(Path(source), run_dir, script_of(run.words[0]).Agent, run.args)
 
 
 def train(name: str, run: Run, args: Args) -> dict:
@@ -304,10 +317,13 @@ def is_finished(name: str, run: Run, args: Args) -> bool:
         return False
     finished = files.read_json(file)
     before = store.scripts_of(finished) | {"data file": finished["data"].get("sha256")}
-    before |= {"--legs": "policies" in finished, "--fork-of": "forked_from" in finished}
+    played = [one["step"] for one in finished.get("policies", [])]
+    source = finished.get("forked_from", {}).get("run", "")
+    before |= {"--legs": min(played, default=0), "--fork-of": source}
     script = script_of(run.words[0])
     now = uwac.checksums(script.Agent, script.update) | {"data file": run.sha256}
-    now |= {"--legs": run.grid.legs is not None, "--fork-of": run.grid.fork_of is not None}
+    first = min(run.grid.legs, run.args.total_steps) if run.grid.legs else 0
+    now |= {"--legs": first, "--fork-of": source_of(run, args)}
     for what, sha256 in before.items():
         if None not in (sha256, now.get(what)) and sha256 != now[what]:
             print(f"{name}: finished with another {what}; without {file} it would run again")

@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 
 import d4rl
+import lunarlander_uncertainty
 from benchmark.files import checksum, read_json, write
 from benchmark.methods import as_today, changed, method_of, name_of, usual_of
 from benchmark.policies import earlier_results
@@ -106,6 +107,12 @@ def max_reward(data: dict) -> float | None:
     return largest_in(Path(data["path"]), data.get("sha256"))
 
 
+def bound_of(max_reward, gamma):
+    """What no return exceeds: the largest reward for ever, or 0 where that is less, as where
+    episodes of negative rewards end. Of numbers or of columns."""
+    return np.maximum(max_reward, 0) / (1 - gamma)
+
+
 def scripts_of(result: dict) -> dict[str, str]:
     """SHA-256 of each file that trained it, by its name; of several versions with "+" between."""
     found: dict[str, list[str]] = {}
@@ -151,6 +158,8 @@ def run_row(result: dict, hardware: str | None = None) -> dict:
     row |= {"data_sha256": data.get("sha256")}
     row["max_reward"] = result.get("max_reward", max_reward(data))
     row |= {name: result.get(name) for name in OF_A_RESULT}
+    if "forked_from" in result:
+        row["forked_from"] = result["forked_from"]
     torch = result.get("torch")  # one version, or several in their order
     versions = {"torch": " ".join(torch) if isinstance(torch, list) else torch}
     versions |= {name.replace("-", "_"): of for name, of in result.get("versions", {}).items()}
@@ -194,8 +203,24 @@ def diagnosis_rows(found: dict, step: int, agents: int) -> Iterator[dict]:
     yield from by_agent({"step": step} | row, agents)
 
 
+def without_source(result: dict, folder: Path) -> dict:
+    """A fork's result, named after what it began as, with its own evaluations alone; of another run
+    what was given."""
+    copied = folder / "forked_from.json"
+    source = read_json(copied) if copied.exists() else result.get("forked_from")
+    if not source:
+        return result
+    own = [one for one in result["history"] if one["step"] > source["updates"]]
+    apart = f"from-{source['algorithm']}-{source['updates']}"
+    if "apart" in result:
+        apart = f"{result['apart']}-{apart}"
+    name = f"{source['algorithm']} at {source['updates']:,}"
+    return result | {"forked_from": name, "history": own, "apart": apart}
+
+
 def rows_of(result: dict, folder: Path, hardware: str | None = None) -> dict[str, list[dict]]:
     """Of each table, from a run's result and its folder. Raises ValueError and KeyError."""
+    result = without_source(result, folder)
     row = run_row(result, hardware)
     agents = row["num_seeds"]
     rows = {"runs": [row], "diagnoses": [], "returns": []}
@@ -236,6 +261,18 @@ def other_rows(found: dict | list, file: Path) -> dict[str, list[dict]]:
     """Of speed.json, variance.json, bc.py's file of a task, true_q.py's of data and policies, and
     lunarlander_uncertainty.py's result. Raises ValueError for anything else."""
     if isinstance(found, dict) and "clips" in found:
+        usual = vars(lunarlander_uncertainty.Args)
+        others = {*found["args"]} & {*usual} - {
+            "beta",
+            "num_seeds",
+            "total_steps",
+            "run_dir",
+            "expert",
+        }
+        if other := [name for name in sorted(others) if found["args"][name] != usual[name]]:
+            raise ValueError(
+                f"{file}: lunarlander.csv has no column for another {', '.join(other)}"
+            )
         rows = []
         for removed, study in found["clips"].items():
             about = {"beta": found["args"]["beta"], "removed": removed}
@@ -370,7 +407,7 @@ def load(folder: Path = FOLDER) -> SimpleNamespace:
     t.runs["study"] = t.runs["run"].map(of_run).astype(object).fillna(t.runs["study"])
     t.data = t.returns[t.returns["of"] == "data"].set_index("task")
     t.runs["spectral_norm"] = t.runs["spectral_norm"].eq(True)  # bear.py has no such argument
-    t.runs["bound"] = t.runs["max_reward"] / (1 - t.runs["gamma"])  # else that of a like roll-out
+    t.runs["bound"] = bound_of(t.runs["max_reward"], t.runs["gamma"])  # else of a like roll-out
     t.runs["bound"] = t.runs["bound"].fillna(t.runs["task"].map(t.data["bound"]))
     t.runs["name"] = [name_of(row["method"], row) for row in t.runs.to_dict("records")]
     of_one = best_played(t.policies[t.policies["policy"].isin(["sample", "vae", "best"])])

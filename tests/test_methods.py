@@ -64,7 +64,7 @@ OF_BEAR = {"weighting": "none", "dropout": 0.0, "fixed_w": 0.01} | NO_SN
     ("UWAC (std) + SN, beta 2.5", "uwac", OLD | {"weighting": "std", "beta": 2.5}),
     ("UWAC (std) + SN", "weights", {"weighting": "std"}),
     ("BEAR + SN", "uwac", OLD | {"weighting": "none", "dropout": 0.0, "variance": "analytic"}),
-    ("BEAR + SN, spectral norm False", "weights", {"weighting": "none", "dropout": 0.0} | NO_SN),
+    ("BEAR", "weights", {"weighting": "none", "dropout": 0.0} | NO_SN),
     ("BEAR + dropout", "uwac", OLD | {"weighting": "none"} | NO_SN),
     ("BEAR + dropout + SN", "weights", {"weighting": "none", "variance": "analytic"}),
     ("UWAC (REM) + SN", "ensembles", {"members": "rem"}),

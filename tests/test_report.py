@@ -154,6 +154,10 @@ def test_lines_of_comparison(reported, drawn):
     assert lines["mmd"] == {"threshold": 0.07} and list(lines["ood_auroc"].values()) == [0.5, 0.845]
     assert list(lines["score"])[:2] == ["paper: UWAC (v0)", "paper: BEAR (v0)"]
     assert lines["score_sample"] == lines["score"]
+    other = result("uwac", gamma=0.5, mmd_threshold=0.1, eval_candidates=30) | {"max_reward": 20.0}
+    reported(result(gamma=0.9, eval_candidates=30) | {"max_reward": 20.0}, other)
+    ((_, words),) = drawn.values()
+    assert words["references"].keys() == {"score", "score_sample", "ood_auroc"}
 
 
 @pytest.mark.parametrize("gamma, ends, shown", [
@@ -223,8 +227,10 @@ def test_copies_are_one_run_and_what_is_left_out_is_named(tmp_path, reported, ca
     assert [numbers(row, *names) for row in found["policies"]] == [[100, 2, 1], [200, 4, 2]]
     assert not capsys.readouterr().err
     (tmp_path / "run-1" / "evaluation.json").write_text("[{")
-    (row,) = reported(result(scores=[5.0]), result(scores=[]), {})["runs"]
-    assert row["score"] == "20.0"
+    another = result(scores=[5.0]) | {"policies": [evaluation([[9.0] * 9], step=100)]}
+    found = reported(another, result(scores=[]), {})
+    assert [row["score"] for row in found["runs"]] == ["20.0"]
+    assert [row["score"] for row in found["policies"]] == ["2.0", "4.0"]
     new, nothing, other, damaged = capsys.readouterr().err.splitlines()
     assert "1.json: left out, not a result (ValueError('not evaluated yet" in new
     assert "2.json: left out, not a result (KeyError" in nothing
@@ -253,14 +259,29 @@ def test_evaluations_of_other_lengths_are_told(reported):
     assert row["protocol"] == "200 updates, warm-up 100, from 1 episodes an evaluation on"
 
 
-def test_evaluations_at_uneven_steps_are_told(reported):
+@pytest.mark.parametrize("num_seeds", [1, 3])
+def test_evaluations_at_uneven_steps_are_told(reported, num_seeds):
     """As where a run was gone on with --eval-every. A last one may come sooner."""
     for steps, told in (([100, 200, 300, 450, 600], True), ([100, 200, 300, 350], False)):
-        one = result(scores=[1.0] * len(steps))
+        one = result(scores=[1.0] * len(steps), num_seeds=num_seeds)
         for row, step in zip(one["history"], steps):
             row["step"] = step
+            row |= {name: num_seeds * of for name, of in row.items() if isinstance(of, list)}
         (row,) = reported(one)["runs"]
         assert ("uneven" in row["protocol"]) == told
+
+
+def test_a_fork_has_its_own_evaluations_alone(reported):
+    """And is another method than the run that it began as, and than one that began by itself."""
+    scores = [*range(12), 50.0]
+    source = {"algorithm": "bear", "updates": 1200, "run": "a"}
+    fork = result("uwac", scores=scores) | {"forked_from": source}
+    whole = result("uwac", scores=scores)
+    found = {row["method"]: row["score"] for row in reported(fork, whole)["runs"]}
+    assert found == {
+        UWAC: str((sum(range(3, 12)) + 50) / 10),
+        f"{UWAC}, from bear at 1,200": "50.0",
+    }
 
 
 def test_scores_of_policies(reported, drawn):

@@ -227,8 +227,26 @@ def test_a_fork_begins_as_a_copy_and_then_goes_on_by_itself(stub, processes, mon
     source, run_dir = (stub.folder / "work" / place for place in ("door-demo-0", name))
     run.fork.assert_called_once_with(source, run_dir, "an agent", one.args)
     (run_dir / "checkpoint.pt").touch()
+    (run_dir / "forked_from.json").write_text(json.dumps({"run": str(source)}))
     run.train(name, one, stub)
     assert run.fork.call_count == 1
+
+
+@pytest.mark.parametrize("asked, begun, how", [
+    ("another", "{}/work/one", "as a copy of .*/work/one"), ("", "{}/work/one", "as a copy of .*"),
+    ("another", None, "by itself"),
+])  # fmt: skip
+def test_a_run_goes_on_from_what_it_began_as_or_not_at_all(stub, processes, asked, begun, how):
+    stub.fork_of = asked
+    name, one = only_run(stub)
+    run_dir = stub.folder / "work" / name
+    run_dir.mkdir()
+    (run_dir / "checkpoint.pt").touch()
+    if begun:
+        source = {"run": begun.format(stub.folder)}
+        (run_dir / "forked_from.json").write_text(json.dumps(source))
+    with pytest.raises(ValueError, match=f"{run_dir}: began {how}, with another --fork-of; move"):
+        run.train(name, one, stub)
 
 
 @pytest.mark.parametrize("locks", [True, False])
@@ -288,8 +306,8 @@ def test_a_run_that_another_script_made_is_said(stub, monkeypatch, capsys):
         ("b", now, same, {}),
         ("c", {"mine.py": "x"}, same, {}),
         ("d", now, {"sha256": "another"}, {}),
-        ("e", now, same, {"policies": []}),
-        ("f", now, same, {"forked_from": {}}),
+        ("e", now, same, {"policies": [{"step": 5}]}),
+        ("f", now, same, {"forked_from": {"run": "another"}}),
     ):
         result = {"scripts": [scripts], "data": of_data} | more
         (stub.folder / f"{name}.json").write_text(json.dumps(result))
@@ -299,6 +317,12 @@ def test_a_run_that_another_script_made_is_said(stub, monkeypatch, capsys):
     assert by_data.startswith("d: finished with another data file; without ")
     assert by_legs.startswith("e: finished with another --legs; without ")
     assert by_fork.startswith("f: finished with another --fork-of; without ")
+    stub.legs, stub.fork_of = 5, "another"
+    _, one = only_run(stub)
+    result = {"scripts": [now], "data": same, "policies": [{"step": 10}, {"step": 5}]}
+    result["forked_from"] = {"run": str(stub.folder / "work" / "another")}
+    (stub.folder / "g.json").write_text(json.dumps(result))
+    assert run.is_finished("g", one, stub) and not capsys.readouterr().out
 
 
 @pytest.mark.parametrize("cpus, gpus, found", [(4, 0, True), (5, 0, False), (4, 1, False)])

@@ -243,6 +243,14 @@ def test_what_other_programs_leave(folder, tmp_path, table, found, right):
         assert all(row.items() >= some.items() for row, some in zip(new, right, strict=True))
 
 
+def test_a_study_of_lunarlander_with_other_arguments_is_refused(folder, tmp_path):
+    file = tmp_path / "a.json"
+    for args, other in (({"seed": 1, "dropout": 0.5}, "dropout, seed"), ({"gamma": 1}, "gamma")):
+        file.write_text(json.dumps({"args": args | {"beta": 2.5}, "clips": {"left": HALF}}))
+        with pytest.raises(ValueError, match=f"no column for another {other}$"):
+            store.add([file], folder=folder)
+
+
 def test_published_scores(tmp_path, monkeypatch):
     """As printed in the paper; the last of a clone's evaluations; those of the same data."""
     rows = [("door-human", 1, 9.0), ("door-human", 2, 1.5), ("door-human", 2, 4.5), ("a", 2, 7.0)]

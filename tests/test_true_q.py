@@ -11,6 +11,7 @@ from conftest import rows_in, short, write_hdf5, zeroed
 
 import d4rl
 import uwac
+from benchmark import store
 from benchmark.measure import true_q
 
 
@@ -32,6 +33,7 @@ def test_value_of_data_by_hand(shape, points, capsys):
     constant = cut["constant"][0]  # such a critic's mean target is itself
     assert constant == pytest.approx(rewards.mean() + 0.99 * constant * 23 / 24)
     assert ended["bound"] == pytest.approx([9900, 9900])  # 99 a step for ever
+    assert store.bound_of(-1, 0.9) == 0  # of what ends, which may be worth more than -10
     true_q.main(("points.hdf5",))
     (kept,) = json.loads(Path("runs/true-q/points.json").read_text())
     (row,) = rows_in(capsys.readouterr().out, "what")

@@ -11,7 +11,7 @@ Of the data of tasks, found as the scripts find them, or of files in D4RL's form
               rewards for ever, as critics bootstrap there; where it was terminal, nothing follows
   constant    Q of a critic that is the same everywhere: mean reward / (1 - gamma), where nothing is
               terminal
-  bound       largest reward / (1 - gamma), which no return of the data can exceed
+  bound       largest reward / (1 - gamma), which no return of the data can exceed; at least 0
 
 Of policies that make_dataset.py can roll out, of a run one sample of its first seed's actor, the
 first two of episodes that they play, and
@@ -41,6 +41,7 @@ from benchmark.datasets.episodes import play, rewards_and_ends
 from benchmark.datasets.players import load_player
 from benchmark.files import errors_in_one_line, try_to_write, write_json
 from benchmark.policies import load
+from benchmark.store import bound_of
 
 GAMMA = 0.99  # the scripts' default
 LAST = 20  # rewards of an episode that its continuation repeats
@@ -76,7 +77,7 @@ def of_data(dataset: str) -> list[dict[str, np.ndarray]]:
     ends = np.flatnonzero(terminals | arrays["timeouts"]) + 1
     same = {  # in all steps
         "constant": arrays["rewards"].mean() / (1 - GAMMA * (1 - terminals.mean())),
-        "bound": arrays["rewards"].max() / (1 - GAMMA),
+        "bound": bound_of(arrays["rewards"].max(), GAMMA),
     }
     found = []
     for rewards, end in zip(np.split(arrays["rewards"], ends), ends):
