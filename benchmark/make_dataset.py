@@ -122,6 +122,8 @@ def from_policies(args: Args) -> Path:
         raise ValueError(f"--policy {' '.join(words)}: made for {' and '.join(env_ids)}")
     (env_id,) = env_ids
     names = [Path(word).resolve().name.removesuffix(".npz") for word in words]
+    # A run may have the name of a data set, for which its file must not be taken.
+    names = [f"run-{one}" if Path(word).is_dir() else one for one, word in zip(names, words)]
     kinds = [name.removeprefix(f"{env_id}-") for name in names]
     path = new_file(args, f"{env_id}-{'-'.join(kinds)}-rebuilt")
     torch.manual_seed(args.seed)

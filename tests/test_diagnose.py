@@ -167,7 +167,9 @@ def test_states_are_drawn_from_all_of_the_data(points, monkeypatch):
     seen = []
     monkeypatch.setattr(diagnose, "errors", lambda agent, *arrays: seen.extend(arrays) or {})
     monkeypatch.setattr(diagnose, "constraint", lambda agent, obs: {})
-    monkeypatch.setattr(diagnose, "WITH_VARIANCE", ())
+    monkeypatch.setattr(diagnose, "detection", lambda *given: ({}, {}))
+    monkeypatch.setattr(diagnose, "weights", lambda *given: {})
+    monkeypatch.setattr(diagnose, "draw", lambda *given: None)
     diagnose.diagnose(Path("run"))
     state, action = (array[1, :, 0] for array in seen)
     assert len(state.unique()) == 1_000
@@ -185,6 +187,15 @@ def test_distance_to_the_nearest_row_but_the_own(monkeypatch):
     points = torch.stack([data[3], torch.tensor([2.9, 0.0, 7.0])])
     wanted = [9 / units[0], 0.1 / units[0]]
     torch.testing.assert_close(diagnose.nearest(points, rows, data), torch.stack(wanted))
+
+
+def test_a_dimension_that_never_changes_does_not_hide_the_others():
+    """As a goal in all observations, which is a million times its deviation away from 0."""
+    data, points = torch.randn(200, 4), torch.randn(40, 4)
+    constant = lambda some: torch.cat([some, torch.full((len(some), 1), -0.3)], dim=1)
+    rows = torch.arange(40)
+    found = diagnose.nearest(constant(points), rows, constant(data))
+    torch.testing.assert_close(found, diagnose.nearest(points, rows, data), rtol=1e-3, atol=1e-3)
 
 
 def test_shuffled_actions_are_those_of_other_states(monkeypatch):

@@ -1,5 +1,7 @@
 """benchmark/make_dataset.py: sets that replay and say what made them."""
 
+import glob
+import shutil
 from dataclasses import replace
 from unittest.mock import Mock
 
@@ -109,6 +111,11 @@ def test_policy_of_a_run(points, script, monkeypatch):
     assert metadata["environment"] == "Point-v0"
     assert f"{script.__name__}.py after 2 updates" in metadata["policy"]
     assert "points.hdf5" not in metadata["policy"]
+    shutil.copytree("run", "Point-v0-human")  # makes no data set of this name
+    words = "--policy Point-v0-human --steps 5 --folder ."
+    assert command_line(make_dataset, words, monkeypatch) == 0
+    assert glob.glob("*-rebuilt.hdf5") == ["Point-v0-run-Point-v0-human-rebuilt.hdf5"]
+    words = "--policy run --steps 198 --seed 3 --force --out points.hdf5"
     assert make_dataset.new_file(Args(), "module:ns/Env-v0").name == "module-ns-Env-v0.hdf5"
     agent, _ = script.load_checkpoint("run", script.Agent)
     player = load_player("run", seed=0)

@@ -91,6 +91,9 @@ def train(args, folder: Path) -> tuple[list[Tensor], dict[str, int]]:
     torch.manual_seed(args.seed)
     agent = SAC(obs_dim, action_dim)
     checkpoint = folder / "checkpoint.pt"
+    asked = {
+        name: getattr(args, name) for name in ("learning_starts", "eval_every", "eval_episodes")
+    }
     folder.mkdir(parents=True, exist_ok=True)
     if checkpoint.exists():
         try:
@@ -100,6 +103,8 @@ def train(args, folder: Path) -> tuple[list[Tensor], dict[str, int]]:
             torch.set_rng_state(state["generator"])
             step, episode, history = state["progress"]
             replay[:step] = state["replay"]
+            if state["asked"] != asked:
+                raise ValueError(f"of {state['asked']}, not {asked}")
         except Exception as error:  # damage shows in many ways
             problem = f"not a checkpoint of this training; see --folder ({error})"
             raise ValueError(f"{checkpoint}: {problem}") from error
@@ -127,7 +132,7 @@ def train(args, folder: Path) -> tuple[list[Tensor], dict[str, int]]:
             history.append(snapshot(agent.actor, test_envs, args, step, folder))
             state = {"agent": agent.state_dict(), "adam": agent.adam.state_dict()}
             state |= {"generator": torch.get_rng_state(), "replay": replay[:step].clone()}
-            state["progress"] = [step, episode, history]
+            state |= {"progress": [step, episode, history], "asked": asked}
             content = io.BytesIO()
             torch.save(state, content)  # to the disk, torch would hide why writing fails
             write(checkpoint, content.getbuffer())

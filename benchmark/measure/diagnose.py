@@ -58,7 +58,6 @@ from benchmark.policies import load, load_transitions
 NUM_STATES = 1_000
 NUM_SAMPLES = (4, 10, 100)
 FOR_MEANS = 1_000  # samples of a state's VAE
-WITH_VARIANCE = ("uwac", "weights", "uwac_code", "ensembles")
 NUM_UNTRAINED = 10  # agents
 AT_ONCE = 10_000  # rows of the data
 
@@ -139,11 +138,12 @@ def auroc(known: Tensor, other: Tensor) -> Tensor:
 def nearest(points: Tensor, rows: Tensor, data: Tensor) -> Tensor:
     """Distance to the nearest row of the data, (n, E), but the one that a point, (B, E), is made
     of, whose numbers are `rows`, (B,) -> (B,). The unit is a dimension's standard deviation."""
-    scale = data.std(0).clamp(min=1e-6)
+    mean, scale = data.mean(0), data.std(0).clamp(min=1e-6)
+    points = (points - mean) / scale  # centred, as cdist's matmuls round what is large
     found = torch.full((len(points),), torch.inf, device=data.device)
     for start in range(0, len(data), AT_ONCE):
-        part = data[start : start + AT_ONCE]
-        distance = torch.cdist(points / scale, part / scale)
+        part = (data[start : start + AT_ONCE] - mean) / scale
+        distance = torch.cdist(points, part)
         numbers = torch.arange(start, start + len(part), device=data.device)
         distance[rows[:, None] == numbers] = torch.inf
         found = torch.minimum(found, distance.amin(1))
@@ -238,7 +238,7 @@ def diagnose(run: Path, dataset_path: Path | None = None) -> dict[str, list[floa
     obs, action = (array[rows].expand(agent.args.num_seeds, -1, -1) for array in data[:2])
     with torch.no_grad():
         found = constraint(agent, obs) | errors(agent, obs, action)
-        if agent.algorithm in WITH_VARIANCE and agent.args.dropout > 0:
+        if isinstance(agent, uwac.Agent) and agent.args.dropout > 0:
             aurocs, shown = detection(agent, data, rows)
             found |= aurocs | weights(agent, obs)
             draw(run, step, found, shown)
