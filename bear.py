@@ -1,14 +1,14 @@
 """BEAR: offline reinforcement learning that keeps the policy near the actions in the data.
 
 Kumar et al., "Stabilizing Off-Policy Q-Learning via Bootstrapping Error Reduction" (NeurIPS 2019),
-as the baseline of Wu et al. (UWAC, ICML 2021), "the paper" from here on. `update` follows its
-Algorithm 1 without what UWAC adds, which `diff bear.py uwac.py` shows.
+as the baseline of Wu et al. (UWAC, ICML 2021), "the paper" from here on. `update` follows the
+paper's Algorithm 1 without UWAC's parts, which `diff bear.py uwac.py` shows.
 
     python bear.py --env-id door-demo --warmup-steps 500 --total-steps 2000
 
 Shapes. S: seeds trained side by side; B: batch (the paper's N); N: candidate actions (the paper's
 p); M: actions in a set of the MMD (the paper's m and n); D: observation; A: action; H: hidden
-units. Twin critics lead with a 2.
+units. Twin critics: a leading 2.
 
 Brackets name the source of a choice: paper (5.5: a section), ml-uwac (its authors' code), BEAR (the
 code of BEAR's author, on which ml-uwac builds), CORL (offline RL in single files), D4RL. "Unlike X"
@@ -228,8 +228,8 @@ def pick(candidates: Tensor, index: Tensor) -> Tensor:
 
 class Agent(nn.Module):
     """All S agents: the networks of Algorithm 1 and their optimizers. A checkpoint keeps these,
-    buffers and torch's random state. What else a subclass changes in training, or draws from
-    numpy, does not survive it."""
+    buffers and torch's random state. Other state that a subclass changes in training, or
+    numpy's random state, is not saved."""
 
     # For subclasses to replace, as those in benchmark/variants/ do.
     algorithm = "bear"  # in results; a checkpoint loads into the same algorithm only
@@ -396,9 +396,9 @@ def load_checkpoint(run: str | Path, agent_type: type[Agent] = Agent) -> tuple[A
 
 
 def checksums(agent_type: type[Agent], update: Callable) -> dict[str, str | None]:
-    """SHA-256 of the files that define the agent and the update, by their names; None for what was
-    typed in, as in a notebook. Of one's own update also its name, and numbers and words that a
-    `partial` gives it."""
+    """SHA-256 of the files that define the agent and the update, by file name; None for code typed
+    in, as in a notebook. For an update of the user's also its name, and numbers and strings bound
+    by a `partial`."""
     partly = isinstance(update, partial)
     function = update.func if partly else update
     given = update.keywords.items() if partly else ()
@@ -450,7 +450,7 @@ def set_up(
 ) -> tuple:
     """All that `train` takes: the agent, environments, which `stack` closes, the result so far, and
     the update as a function of the step alone. Makes the run's folder. Raises ValueError, OSError
-    and ImportError for what cannot be trained on, and then leaves no folder."""
+    and ImportError if training cannot start, and then leaves no folder."""
     if type(args) is not agent_type.args_type:
         raise ValueError(f"{agent_type.algorithm} takes arguments of type {agent_type.args_type}")
     if replace(args) != args:
@@ -525,10 +525,10 @@ def set_up(
 def train(
     agent: Agent, envs: list, result: dict, train_step: Callable, stopped_by: Sequence = ()
 ) -> dict:
-    """All updates up to --total-steps, with an evaluation and a checkpoint every --eval-every. A
-    signal handler may append to `stopped_by` meanwhile: then the update is the last one, and saved.
-    Raises FloatingPointError where the numbers diverge, and OSError, of which Timeout says that
-    another process trains the run."""
+    """All updates up to --total-steps, with an evaluation and a checkpoint every --eval-every. If a
+    signal handler appends to `stopped_by`, the current update is the last, and is saved. Raises
+    FloatingPointError if the numbers diverge, and OSError; filelock's Timeout among these means
+    that another process trains the run."""
     args, run, history = agent.args, agent.args.run_dir, result["history"]
     first = result["updates"] + 1
     began = perf_counter() - result["seconds"]
@@ -581,8 +581,8 @@ def main(
     update: Callable = update,
 ) -> dict:
     """Train on the task's data, or on `dataset`, arrays named as in D4RL. `agent_type` and `update`
-    may be your own. Returns the contents of result.json. Leaves torch's random state and matmul
-    precision changed, so not twice at once in a process. Raises as `set_up` and `train`."""
+    may be your own. Returns the contents of result.json. Changes torch's random state and matmul
+    precision, so call it once at a time in a process. Raises as `set_up` and `train`."""
     with ExitStack() as stack:
         return train(*set_up(args, dataset, agent_type, update, stack))
 
@@ -590,8 +590,8 @@ def main(
 def command_line(
     agent_type: type[Agent] = Agent, update: Callable = update, description: str = __doc__
 ) -> None:
-    """`main` for the command line. An error of the set-up, mostly a user's, is one line. After
-    Ctrl-C or SIGTERM (a cluster's time limit) the last line is the command that goes on."""
+    """`main` for the command line. A set-up error, mostly a user's, prints one line. After Ctrl-C or
+    SIGTERM (a cluster's time limit) the last line is the command to resume."""
     args = tyro.cli(agent_type.args_type, description=description)
     stopped_by: list[int] = []
 
@@ -610,7 +610,7 @@ def command_line(
         signal.signal(signal.SIGTERM, stop)
         try:
             train(agent, envs, result, train_step, stopped_by)
-        except (FileNotFoundError, ConnectionError):  # of one's own code, with its traceback
+        except (FileNotFoundError, ConnectionError):  # from the user's code: show where
             raise
         except (FloatingPointError, OSError) as error:  # of a full disk, or a lock
             sys.exit(f"error: {error}")

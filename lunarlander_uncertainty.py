@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Annotated
 
 if __name__ == "__main__":
-    os.environ["MPLBACKEND"] = "agg"  # a notebook's may be missing here, and files need none
+    os.environ["MPLBACKEND"] = "agg"  # files need no display; a notebook's may be missing
 
 import gymnasium as gym
 import numpy as np
@@ -89,7 +89,7 @@ class StackedLinear(nn.Module):
 
 class MLP(nn.Module):
     """Networks side by side with two hidden ReLU layers: (S, B, in) -> (*stack, B, out). Dropout is
-    an argument of the call, whatever `train` and `eval` were told."""
+    an argument of the call; `train()` and `eval()` do not matter."""
 
     def __init__(self, stack: tuple[int, ...], in_dim: int, hidden_dim: int, out_dim: int):
         super().__init__()
@@ -262,8 +262,8 @@ def normalized(obs: np.ndarray, obs_rms: RunningMeanStd) -> Tensor:
 
 @torch.no_grad()
 def td_lambda_returns(value: MLP, steps: dict, gamma=0.999, lmbda=0.98) -> Tensor:
-    """TD(lambda) returns, in hundreds: (T, E). V(s') stands for what follows the end of an episode
-    or of the steps, and 0 for what follows a termination. AWR's own gamma, 0.99, makes an expert
+    """TD(lambda) returns, in hundreds: (T, E). Beyond the end of an episode, or of the steps, V(s')
+    is used; after a termination, 0. AWR's own gamma, 0.99, makes an expert
     that hovers and does not land."""
     next_value = value(steps["next_obs"]).squeeze(-1)
     returns = torch.cat([next_value, next_value[-1:]])  # (T + 1, E), filled from the end
@@ -406,7 +406,7 @@ def draw(expert: Data, clip: str, obs_rms: RunningMeanStd, history: list, **agen
 
 
 def study(expert: Data, clip: str, args: Args) -> tuple[dict, Figure]:
-    """Trains agents on what the clip leaves: numbers and a picture. Raises as `cut` and `train`."""
+    """Trains agents on the kept states; returns numbers and a picture. Raises as `cut` and `train`."""
     transitions, kept, removed = cut(expert, clip)
     obs_rms = RunningMeanStd()
     obs_rms.update(transitions["obs"])
