@@ -406,7 +406,7 @@ def draw(expert: Data, clip: str, obs_rms: RunningMeanStd, history: list, **agen
 
 
 def study(expert: Data, clip: str, args: Args) -> tuple[dict, Figure]:
-    """Trains agents on the kept states; returns numbers and a picture. Raises as `cut` and `train`."""
+    """Trains agents on the kept states: numbers and a picture. Raises as `cut` and `train`."""
     transitions, kept, removed = cut(expert, clip)
     obs_rms = RunningMeanStd()
     obs_rms.update(transitions["obs"])

@@ -724,7 +724,7 @@ def main(
 def command_line(
     agent_type: type[Agent] = Agent, update: Callable = update, description: str = __doc__
 ) -> None:
-    """`main` for the command line. A set-up error, mostly a user's, prints one line. After Ctrl-C or
+    """`main` for the command line. A set-up error, mostly a user's, is one line. After Ctrl-C or
     SIGTERM (a cluster's time limit) the last line is the command to resume."""
     args = tyro.cli(agent_type.args_type, description=description)
     stopped_by: list[int] = []
