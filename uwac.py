@@ -18,6 +18,7 @@ marks where we differ from X; docs/fidelity.md says why.
 
 import copy
 import hashlib
+import io
 import json
 import shlex
 import signal
@@ -48,7 +49,8 @@ try:
     import d4rl
     from d4rl import UnitActions  # which no other package of that name has
 except ImportError as error:
-    sys.exit(f"error: this project's folder d4rl/ must stand beside {__file__} ({error})")
+    needed = f"this project's folder d4rl/ beside {__file__}, and requirements.txt installed"
+    sys.exit(f"error: needs {needed} ({error})")
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 RANDOM = torch.cuda if DEVICE == "cuda" else torch.random  # its state goes into checkpoints
@@ -501,7 +503,9 @@ def save(run: Path, agent: Agent, result: dict) -> None:
         "rng": RANDOM.get_rng_state(),
     }
     new = run / "unfinished.tmp"
-    torch.save(result | state, new)
+    content = io.BytesIO()
+    torch.save(result | state, content)  # to a full disk, torch would raise a RuntimeError
+    new.write_bytes(content.getbuffer())
     new.replace(run / "checkpoint.pt")
     new.write_text(json.dumps(result, indent=2))
     new.replace(run / "result.json")
@@ -535,17 +539,18 @@ def checksums(agent_type: type[Agent], update: Callable) -> dict[str, str | None
     by a `partial`."""
     partly = isinstance(update, partial)
     function = update.func if partly else update
-    given = update.keywords.items() if partly else ()
+    given = [*enumerate(update.args), *update.keywords.items()] if partly else []
     code = [cls for cls in agent_type.__mro__ if cls not in nn.Module.__mro__]
     code += [agent_type.critic_type, function]
     sums = {}
     for module in (sys.modules[one.__module__] for one in code):
         file = Path(getattr(module, "__file__", None) or "typed in")
-        sums[file.name] = None
-        if file.is_file():
-            sums[file.name] = hashlib.sha256(file.read_bytes()).hexdigest()
+        sha256 = hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else None
+        same = sums.get(file.name, sha256) == sha256
+        sums[file.name if same else f"{file.parent.name}/{file.name}"] = sha256
+    known = (int, float, str, np.generic)
     words = [getattr(function, "__name__", "update")]
-    words += [f"{name}={value}" for name, value in given if isinstance(value, (int, float, str))]
+    words += [f"{name}={value}" for name, value in given if isinstance(value, known)]
     if words != ["update"]:
         sums["update"] = " ".join(words)
     return sums
@@ -638,6 +643,8 @@ def set_up(
         print(f"{run}: goes on from update {result['updates']}")
     else:
         agent = agent_type(args, data[0].shape[1], data[1].shape[1]).to(DEVICE)
+        if (run / "result.json").exists():
+            raise ValueError(f"{run}: has result.json, but no checkpoint.pt to go on from")
         if args.resume:
             print(f"no run in {run}: begins")
     trained = {x for one in agent.optimizers.values() for x in one.param_groups[0]["params"]}
@@ -747,7 +754,7 @@ def command_line(
         except (FileNotFoundError, ConnectionError):  # from the user's code: show where
             raise
         except (FloatingPointError, OSError) as error:  # of a full disk, or a lock
-            sys.exit(f"error: {error}")
+            sys.exit(f"error: {' '.join(str(error).split())}")
     if stopped_by and result["updates"] < args.total_steps:
         command = [*sys.orig_argv]
         if not args.run_dir:

@@ -137,7 +137,7 @@ def test_a_full_disk_leaves_the_earlier_files(monkeypatch):
 
     Point.at_step = {13: fill}
     try:
-        with pytest.raises((OSError, RuntimeError)):
+        with pytest.raises(OSError, match="File too large"):
             uwac.main(short(uwac))
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
@@ -208,15 +208,17 @@ class Callable:
 def test_updates_of_one_file_are_told_apart():
     """By their names, and by what a partial function is given: they are not seeds of one method."""
     other = lambda *given: uwac.update(*given)
-    partials = [functools.partial(uwac.update, scale=scale) for scale in (1, 2)]
+    partials = [functools.partial(uwac.update, scale=np.float32(scale)) for scale in (1, 2)]
+    partials += [functools.partial(uwac.update, scale) for scale in (1, 2)]
     sums = [uwac.checksums(uwac.Agent, update) for update in (uwac.update, other, *partials)]
-    assert len({str(one) for one in sums}) == 4 and "update" not in sums[0]
+    assert len({str(one) for one in sums}) == 6 and "update" not in sums[0]
     with_object = functools.partial(uwac.update, hook=object())  # other in each process
     assert uwac.checksums(uwac.Agent, with_object) == sums[0]
 
 
-def test_the_file_of_an_update_is_found_whatever_holds_it(monkeypatch):
-    """A partial function and an object; what was typed into Python has no file."""
+def test_the_file_of_an_update_is_found_whatever_holds_it(monkeypatch, tmp_path):
+    """A partial function and an object; what was typed into Python has no file. Two files of a name
+    are two."""
     here = Path(__file__).name
     own = lambda *given: uwac.update(*given)
     for update in (own, functools.partial(own), Callable()):
@@ -224,6 +226,10 @@ def test_the_file_of_an_update_is_found_whatever_holds_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "typed", SimpleNamespace(__file__="<stdin>"))
     own.__module__ = "typed"
     assert uwac.checksums(uwac.Agent, own)["<stdin>"] is None
+    (tmp_path / "uwac.py").touch()
+    monkeypatch.setitem(sys.modules, "typed", SimpleNamespace(__file__=tmp_path / "uwac.py"))
+    empty = hashlib.sha256().hexdigest()
+    assert uwac.checksums(uwac.Agent, own)[f"{tmp_path.name}/uwac.py"] == empty
 
 
 def go(script, place=None):
@@ -315,6 +321,13 @@ def test_a_run_that_another_process_trained_meanwhile_is_not_overwritten(script)
     with pytest.raises(OSError, match="^run: another process trained it meanwhile"):
         script.train(*stale)
     assert script.load_checkpoint(RUN)[1]["updates"] == 3
+
+
+def test_a_run_that_has_lost_its_checkpoint_does_not_begin_anew(script):
+    script.main(short(script, total_steps=1))
+    CHECKPOINT.unlink()
+    with pytest.raises(ValueError, match="^run: has result.json, but no checkpoint.pt to go on"):
+        script.main(short(script, resume=True))
 
 
 def test_one_command_begins_a_run_and_goes_on_with_it(script, monkeypatch, capsys):

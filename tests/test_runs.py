@@ -431,8 +431,9 @@ def test_another_d4rl_is_one_line(other, reason, tmp_path):
     alone = [] if other else ["-I"]  # what pip installed here is not to be found
     line = [sys.executable, *alone, script]
     ended = subprocess.run(line, capture_output=True, text=True, env={}, check=False)
-    said = f"error: this project's folder d4rl/ must stand beside {script} ({reason}"
-    assert ended.stderr.startswith(said) and len(ended.stderr.splitlines()) == 1
+    said = f"error: needs this project's folder d4rl/ beside {script}, and requirements.txt "
+    assert ended.stderr.startswith(f"{said}installed ({reason}")
+    assert len(ended.stderr.splitlines()) == 1
 
 
 def test_a_file_system_without_locks_is_one_line(monkeypatch, capsys):
