@@ -223,7 +223,8 @@ def normalized_score(env_id: str, returns: np.ndarray) -> np.ndarray:
 def download(env_id: str) -> Path:
     """The task's file from the first place that has it: D4RL's cache folder (D4RL_DATASET_DIR, or
     ~/.d4rl/datasets) under its own name, or there as TASK-rebuilt.hdf5; D4RL's server; a mirror;
-    TASK-rebuilt.hdf5 in this folder, said so. Raises ValueError for a wrong file, else OSError."""
+    TASK-rebuilt.hdf5 in this folder. Says if it is a substitute. Raises ValueError for a wrong
+    file, else OSError."""
     if full_id(env_id) not in DATASETS:
         near = difflib.get_close_matches(env_id, DATASETS, cutoff=0.8)
         hint = f"did you mean {near[0]}? " if near and env_id not in gym.registry else ""
@@ -237,9 +238,11 @@ def download(env_id: str) -> Path:
     rebuilt = full_id(env_id).removesuffix("-v0").replace("-longhorizon", "") + "-rebuilt.hdf5"
     if path.is_file() and sha256 and file_hash(path) != sha256:
         raise ValueError(f"{path}: not D4RL's file of this name, by its SHA-256; move it away")
-    for place in (path, cache / rebuilt):
-        if place.is_file():
-            return place
+    if path.is_file():
+        return path
+    if (cache / rebuilt).is_file():
+        print(f"{env_id}: a substitute: {cache / rebuilt}")
+        return cache / rebuilt
     if file == DEMO:
         raise OSError(f"{path}: missing; the project has it, and door-human-rebuilt.hdf5, in d4rl/")
     problem = fetch(file, sha256, path)
@@ -269,12 +272,13 @@ def fetch(file: str, sha256: str, path: Path) -> str:
                 return ""
             path.unlink(missing_ok=True)  # another process may be faster
             problem = "not HDF5"
-        except ValueError:
-            problem = "wrong SHA-256"
-        except OSError as error:  # the network's have long texts
-            if not hasattr(error, "response"):
+        except (ValueError, OSError) as error:  # the network's have long texts, and may be both
+            if not isinstance(error, OSError):
+                problem = "wrong SHA-256"
+            elif not hasattr(error, "response"):
                 raise OSError(f"{path}: {error}; D4RL_DATASET_DIR names another folder") from error
-            problem = getattr(error.response, "status_code", type(error).__name__)
+            else:
+                problem = getattr(error.response, "status_code", type(error).__name__)
         problems.append(f"{address.split('/')[2]}: {problem}")
     return f"no {path.name} ({', '.join(problems)})"
 

@@ -705,6 +705,7 @@ def test_where_a_file_is_looked_for(server, tmp_path, monkeypatch, capsys):
     rebuilt = cache / "door-human-rebuilt.hdf5"
     rebuilt.write_bytes(DEMO + b"x")
     assert d4rl.download("door-human") == rebuilt
+    assert capsys.readouterr().out == f"door-human: a substitute: {rebuilt}\n"
     for path, env_id in ((cache / NAME, "door-human"), (tmp_path / d4rl.DEMO, "door-demo")):
         path.write_bytes(DEMO)
         assert d4rl.download(env_id) == path
@@ -712,6 +713,14 @@ def test_where_a_file_is_looked_for(server, tmp_path, monkeypatch, capsys):
         with pytest.raises(ValueError, match=f"^{path}: not D4RL's file .*; move it away$"):
             d4rl.download(env_id)
     assert len(server.asked) == 1 and capsys.readouterr().out == ""
+
+
+def test_an_address_that_cannot_be_asked_is_not_a_wrong_file(server, monkeypatch):
+    """As where a proxy's kind is not supported; requests calls that a ValueError, too."""
+    for name in ("SERVER", "MIRROR"):
+        monkeypatch.setattr(d4rl, name, "socks5://a.server/")
+    with pytest.raises(OSError, match="a.server: InvalidSchema, a.server: InvalidSchema"):
+        d4rl.download("door-human")
 
 
 @pytest.mark.parametrize("fault, problem", [("a file", "Not a directory"), ("full", "too large")])
