@@ -7,18 +7,18 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # to start from an
 
 import torch
 
-import d4rl
 import uwac
+from benchmark.measure.diagnose import data_of
 
 agent, saved = uwac.load_checkpoint(sys.argv[1])
 args = agent.args
-data = d4rl.qlearning_dataset(d4rl.make(args.env_id), args.dataset_path)
+obs, _, reward, *_ = data_of(Path(sys.argv[1]), saved)
 print("updates, y, Var[Q] / y²:")
 for row in saved["history"]:
-    y = (row["target_q"][0] - data["rewards"].mean()) / args.gamma
+    y = (row["target_q"][0] - reward.mean().item()) / args.gamma
     print(f"  {row['step']:,}  {y:.1f}  {row['variance'][0] / y**2:.4f}")
 
-obs = torch.as_tensor(data["observations"][None, :500], device=uwac.DEVICE)  # (1, B, D)
+obs = obs[None, :500]  # (1, B, D)
 with torch.no_grad():
     x, y = agent.actor.sample(obs, 10), agent.vae.sample(obs, 10)  # (1, B, M, A) each
     distance = uwac.mmd(x, y, args.mmd_kernel, args.mmd_sigma).mean()

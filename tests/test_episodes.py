@@ -56,6 +56,14 @@ def test_rewards_and_ends_of_a_file_are_those_of_training(shape, timeouts, point
     assert found["timeouts"].tolist() == [step == 6 for step in range(9)]
     assert found["terminals"].tolist() == [step == 1 for step in range(9)]
     assert episodes.returns_of(found).tolist() == [1, 2 + 3 + 4 + 5 + 6]
+    obs = np.arange(9.0)[:, None]
+    after = np.where(found["terminals"] | found["timeouts"], 70, obs[:, 0] + 1)[:, None]
+    write_hdf5("a.hdf5", arrays | {"observations": obs, "next_observations": after})
+    episodes.rewards_and_ends("a.hdf5", "Point-v0")
+    after[3] = 7  # as where rows stand in any order
+    write_hdf5("a.hdf5", arrays | {"observations": obs, "next_observations": after})
+    with pytest.raises(ValueError, match="^a.hdf5: its rows are not in the order of time"):
+        episodes.rewards_and_ends("a.hdf5", "Point-v0")
     if not timeouts:
         with pytest.raises(ValueError, match="^a.hdf5: has no timeouts, so where its episodes end"):
             episodes.rewards_and_ends("a.hdf5")

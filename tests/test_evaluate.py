@@ -82,6 +82,9 @@ def test_a_run_plays_in_its_own_precision(points, monkeypatch):
     monkeypatch.setattr(policies, "act", act)
     evaluate.main(evaluate.Args(runs=(Path("medium"), Path("high")), episodes=1))
     assert found == ["medium"] * 5 + ["high"] * 5
+    for precision in ("medium", "high"):
+        (record,) = records(f"{precision}/evaluation.json").values()
+        assert record["matmul_precision"] == precision
 
 
 def test_a_score_is_said_where_there_is_one(tmp_path, monkeypatch, capsys):

@@ -1,11 +1,14 @@
 """benchmark/datasets/players.py: policies that ship."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
 
 import d4rl
 import uwac
+from benchmark.datasets import players
 from benchmark.datasets.episodes import play
 from benchmark.datasets.players import POLICIES, load_player
 
@@ -33,6 +36,16 @@ def test_a_random_policy_is_its_seeds():
         actions.append(player.act(obs))
     assert player.env_id == "hopper" and (abs(actions[0]) < 1).all()
     assert (actions[0] == actions[1]).all() and (actions[0] != actions[2]).all()
+
+
+@pytest.mark.parametrize("env_id, played", [
+    ("door-human", "door"), ("door-human-longhorizon", "door-human-longhorizon")
+])  # fmt: skip
+def test_a_runs_episodes_are_as_long_as_in_training(env_id, played, monkeypatch):
+    agent = SimpleNamespace(algorithm="bear", cpu=lambda: None)
+    saved = {"args": {"env_id": env_id}, "data": {}, "updates": 1}
+    monkeypatch.setattr(players, "load", lambda run: (None, agent, saved))
+    assert players.of_run("run").env_id == played
 
 
 def test_an_expert_of_the_dapg_release_by_hand():

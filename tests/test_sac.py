@@ -50,6 +50,9 @@ def test_a_training_of_sac_that_was_stopped_goes_on_to_the_same_bits(points, tmp
     assert [step for step, _ in two["progress"][2]] == [0, 10, 20, 30, 40, 42]
     for name in ("agent", "adam", "generator"):
         assert_close(one[name], two[name], rtol=0, atol=0)
+    args.train_steps = 48  # goes on with another episode, though the one before was cut off
+    *_, timeout = sac.train(args, tmp_path / "stopped")[0]
+    assert timeout[:, 0].nonzero()[:, 0].tolist() == [*range(4, 40, 5), 41, 46, 47]
     args.learning_starts = 11
     with pytest.raises(ValueError, match="checkpoint.pt: not a checkpoint of this training"):
         sac.train(args, tmp_path / "stopped")

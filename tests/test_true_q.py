@@ -41,6 +41,16 @@ def test_value_of_data_by_hand(shape, points, capsys):
     assert row == {name: f"{kept[name]:,.1f}" for name in kept if name not in words} | words
 
 
+def test_what_was_found_of_another_file_of_the_name_stays(points, refused):
+    Path("one").mkdir()
+    ends = {"terminals": np.arange(50) == 49, "timeouts": np.zeros(50)}
+    write_hdf5("one/points.hdf5", points | ends)
+    true_q.main(("one/points.hdf5", "one/points.hdf5"))
+    Path("one").rename("two")
+    problem = "points.json: of one/points.hdf5, not two/points.hdf5; move it away"
+    assert refused("two/points.hdf5", true_q).endswith(problem)
+
+
 def played(monkeypatch, ends=None):
     """Episodes of a reward of 1 a step, for as long as an environment lets them, or terminal."""
     asked = []

@@ -13,7 +13,7 @@ from tqdm import tqdm
 
 import d4rl
 import uwac
-from benchmark.datasets.episodes import COLUMNS, join, to_arrays
+from benchmark.datasets.episodes import COLUMNS, check_order, join, to_arrays
 
 
 class ArraysAlone(pickle.Unpickler):
@@ -61,7 +61,9 @@ def read_steps(path: Path, task: str) -> dict:
     arrays = d4rl.read(path)
     if "timeouts" not in arrays:
         raise ValueError(f"--demos {path}: timeouts missing")
-    return to_arrays(arrays[name] for name in COLUMNS)
+    steps = to_arrays(arrays[name] for name in COLUMNS)
+    check_order(path, arrays, steps["terminals"] | steps["timeouts"])
+    return steps
 
 
 def behavior_cloning(demos: dict, updates: int, seed: int) -> uwac.Actor:

@@ -62,6 +62,16 @@ def roll_out(act, env_id: str, steps: int, seed: int) -> dict:
     return to_arrays(array[:steps] for array in join(episodes).values())
 
 
+def check_order(dataset: str | Path, arrays: dict, end: np.ndarray) -> None:
+    """Raises ValueError where rows with next_observations are not in the order of time; end (n,) is
+    1 at each episode's last step."""
+    if "next_observations" not in arrays or d4rl.describe(dataset)["d4rl"]:
+        return
+    follows = (arrays["next_observations"][:-1] == arrays["observations"][1:]).all(1)
+    if not (follows | end[:-1]).all():
+        raise ValueError(f"{dataset}: its rows are not in the order of time")
+
+
 def rewards_and_ends(dataset: str | Path, env_id: str = "") -> dict:
     """A file's rewards, terminals and timeouts in the shapes and with the ends that training sees:
     (n,) each. Without timeouts, time ends an episode at the task's step limit. Raises ValueError
@@ -73,13 +83,14 @@ def rewards_and_ends(dataset: str | Path, env_id: str = "") -> dict:
     found = {name: np.ravel(arrays[name]) for name in COLUMNS[2:] if name in arrays}
     for name in {"terminals", "timeouts"} & set(found):
         found[name] = found[name] != 0
-    if "timeouts" in found:
-        return found
-    if not env_id:
-        raise ValueError(f"{dataset}: has no timeouts, so where its episodes end is not known")
-    limit = d4rl.step_limit_of(d4rl.make(env_id))
-    original = d4rl.describe(dataset)["d4rl"]
-    return found | {"timeouts": d4rl.timeouts_by_limit(found["terminals"], limit, original)}
+    if "timeouts" not in found:
+        if not env_id:
+            raise ValueError(f"{dataset}: has no timeouts, so where its episodes end is not known")
+        limit = d4rl.step_limit_of(d4rl.make(env_id))
+        original = d4rl.describe(dataset)["d4rl"]
+        found["timeouts"] = d4rl.timeouts_by_limit(found["terminals"], limit, original)
+    check_order(dataset, arrays, found["terminals"] | found["timeouts"])
+    return found
 
 
 def returns_of(arrays: dict) -> np.ndarray:

@@ -86,7 +86,9 @@ def of_run(run: Path) -> Player:
     _, agent, saved = load(run)
     agent.cpu()  # a GPU would wait for the environments
     env_id = saved["args"]["env_id"]
-    env_id = d4rl.task_of(env_id) or env_id
+    task = d4rl.task_of(env_id)
+    if task and "longhorizon" not in env_id:  # else episodes are longer than the task's
+        env_id = task
     # Folders mean nothing elsewhere.
     how = saved["args"] | {"run_dir": None, "dataset_path": None}
     how["data"] = saved["data"] | {"path": None}

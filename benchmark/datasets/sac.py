@@ -118,7 +118,8 @@ def train(args, folder: Path) -> tuple[list[Tensor], dict[str, int]]:
         while not ended:
             action = sample(agent.actor, obs[None])[0]
             next_obs, reward, terminal, truncated, _ = env.step(action)
-            row = (obs, action, [reward], next_obs, [terminal], [truncated and not terminal])
+            cut_off = truncated or step + 1 == args.train_steps  # where a longer training goes on
+            row = (obs, action, [reward], next_obs, [terminal], [cut_off and not terminal])
             replay[step] = torch.from_numpy(np.concatenate(row, dtype=np.float32))
             step += 1
             obs = next_obs

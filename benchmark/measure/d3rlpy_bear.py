@@ -59,4 +59,7 @@ for _ in range(10):  # compiles, if it is asked to
     bear.update(batch)
 timer = Timer("bear.update(batch)", globals={"bear": bear, "batch": batch}, num_threads=threads)
 ms = 1000 * timer.blocked_autorange(min_run_time=seconds).mean
-print(ms, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3)
+memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+if torch.cuda.is_available():
+    memory = torch.cuda.max_memory_allocated() / 1e6
+print(ms, memory)

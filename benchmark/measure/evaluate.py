@@ -88,6 +88,7 @@ def play(run: Path, agent: uwac.Agent, saved: dict, args: Args) -> None:
     step = saved["updates"]
     seed = [args.seed, step]
     about = {"step": step, "episodes": args.episodes, "seed": args.seed}
+    about["matmul_precision"] = agent.args.matmul_precision
     unit = "score" if d4rl.task_of(env_id) else "return"
     choices = [
         (policy, num)

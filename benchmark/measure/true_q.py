@@ -39,7 +39,7 @@ import d4rl
 import uwac
 from benchmark.datasets.episodes import play, rewards_and_ends
 from benchmark.datasets.players import load_player
-from benchmark.files import errors_in_one_line, try_to_write, write_json
+from benchmark.files import errors_in_one_line, read_json, try_to_write, write_json
 from benchmark.policies import load
 from benchmark.store import bound_of
 
@@ -130,6 +130,15 @@ def summary(episodes: list[dict[str, np.ndarray]]) -> dict[str, float]:
     return row
 
 
+def place_of(word: str, what: str) -> Path:
+    """The file of what is found of data, or of a policy that is no run. Raises ValueError where it
+    has something else of this name."""
+    path = FOLDER / f"{Path(word).stem}{'-played' if what != word else ''}.json"
+    if path.exists() and read_json(path)[0]["what"] != what:
+        raise ValueError(f"{path}: of {read_json(path)[0]['what']}, not {what}; move it away")
+    return path
+
+
 def keep(path: Path, row: dict) -> dict:
     path.parent.mkdir(parents=True, exist_ok=True)
     write_json(path, [row])
@@ -142,13 +151,13 @@ def main(datasets: tyro.conf.Positional[tuple[str, ...]] = (), policy: tuple[str
         raise ValueError("name tasks or files of data, or policies")
     rows = []
     for word in datasets:
-        row = {"what": word, **summary(of_data(word))}
-        rows.append(keep(FOLDER / f"{Path(word).stem}.json", row))
+        path = place_of(word, word)
+        rows.append(keep(path, {"what": word, **summary(of_data(word))}))
     for word in policy:
         run = Path(word)
         if not run.is_dir():
-            row = {"what": f"{word}, played", **summary(of_policy(word))}
-            rows.append(keep(FOLDER / f"{run.stem}-played.json", row))
+            path = place_of(word, f"{word}, played")
+            rows.append(keep(path, {"what": f"{word}, played", **summary(of_policy(word))}))
             continue
         _, agent, saved = load(run)
         try_to_write(run)

@@ -103,6 +103,8 @@ def main(args: Args) -> None:
     """Raises ValueError before a file is touched, and OSError."""
     path = new_path(args.folder / "variance.json")
     about = {"hardware": uwac.hardware(), "torch": str(torch.__version__)}
+    names = ("env_id", "total_steps", "batch_size", "reference_passes", "states", "repetitions")
+    about |= {name: getattr(args, name) for name in names}
     rows = []
     for rate, spectral_norm in product(args.rates, (True, False)):
         agent, data = train(args, rate, spectral_norm)
