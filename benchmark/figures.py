@@ -221,7 +221,7 @@ def q_over_updates(t: SimpleNamespace) -> Figure:
         panel = axes[int(normed), HANDS.index(task)]
         seeds(panel, some, "target_q")
         panel.axhline(some["bound"].max(), **DASHED)
-        panel.set(yscale="log", ylim=(10, 5e9), ylabel=AXES["target_q"])
+        panel.set(yscale="log", ylim=(10, 5e10), ylabel=AXES["target_q"])
         panel.set_title(f"{task}, {'with' if normed else 'without'} SN", fontsize=10)
     dotted = {"Laplacian kernel": {"color": "0.3", "linestyle": ":"}}
     has = (rows["mmd_kernel"] == "laplacian").any()

@@ -68,6 +68,8 @@ def conditions_of(row: dict, history: pd.DataFrame) -> str:
     words = [f"warm-up {row['warmup_steps']:,}"]
     if row["precision"] != store.precision_of("high", row["hardware"]):
         words.append(row["precision"])
+    elif row.get("matmul_precision", "high") != "high":  # float32 by another library
+        words.append(f"matmul precision {row['matmul_precision']}")
     usual = vars(uwac.Args)
     for name in CONDITIONS[1:]:
         if row.get(name, usual[name]) != usual[name]:

@@ -129,8 +129,12 @@ class Words:
         return values.groupby(np.asarray(own)).mean()
 
     def past_bound(self, q: pd.Series, factor: float = 1) -> int:
-        bounds = self.t.runs.set_index("run")["bound"]
-        return int((q.to_numpy() > factor * q.index.get_level_values("run").map(bounds)).sum())
+        bounds = q.index.get_level_values("run").map(self.t.runs.set_index("run")["bound"])
+        if bounds.hasnans:
+            raise ValueError(
+                f"{', '.join(q.index[bounds.isna()].unique('run'))}: no bound is known"
+            )
+        return int((q.to_numpy() > factor * bounds).sum())
 
     def cell(self, values: pd.Series, errors: pd.Series | None = None, digits: int = 1) -> str:
         """A mean over seeds, its 95% interval, and their number: "25.5 [-2.0, 53.0] (3)". Of one

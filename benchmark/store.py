@@ -18,6 +18,7 @@ import pandas as pd
 import d4rl
 import lunarlander_uncertainty
 from benchmark.files import checksum, read_json, write
+from benchmark.measure import variance
 from benchmark.methods import as_today, changed, method_of, name_of, usual_of
 from benchmark.policies import earlier_results
 
@@ -36,6 +37,7 @@ KEYS = {  # of the rows that `add` adds, or replaces by later ones
     "variance": ["rate", "spectral_norm", "actions", "estimate", "passes", "hardware"],
     "lunarlander": ["beta", "removed", "agent", "step"],
 }
+WHOLE = {"bc": ["task"], "lunarlander": ["beta", "removed"]}  # replaced by later ones as a whole
 PLAYED = ["agent", "step", "policy", "candidates", "episodes", "score", "score_std"]
 STEP = ["run", "agent", "step"]
 DIAGNOSED = {"mmd": "mmd_10", "ood_auroc": "auroc_uniform", "q_share": "q_share_diagnosed"}
@@ -257,22 +259,19 @@ def results_in(path: Path) -> Iterator[tuple[Path, Path]]:
 # What other programs leave.
 
 
+def refuse_others(file: Path, given: dict, usual: dict, free: set[str]) -> None:
+    """Raises ValueError for arguments that a table has no column for, and that are not as usual."""
+    names = sorted(({*given} & {*usual}) - free)
+    if other := [name for name in names if given[name] != usual[name]]:
+        raise ValueError(f"{file}: its table has no column for another {', '.join(other)}")
+
+
 def other_rows(found: dict | list, file: Path) -> dict[str, list[dict]]:
     """Of speed.json, variance.json, bc.py's file of a task, true_q.py's of data and policies, and
     lunarlander_uncertainty.py's result. Raises ValueError for anything else."""
     if isinstance(found, dict) and "clips" in found:
-        usual = vars(lunarlander_uncertainty.Args)
-        others = {*found["args"]} & {*usual} - {
-            "beta",
-            "num_seeds",
-            "total_steps",
-            "run_dir",
-            "expert",
-        }
-        if other := [name for name in sorted(others) if found["args"][name] != usual[name]]:
-            raise ValueError(
-                f"{file}: lunarlander.csv has no column for another {', '.join(other)}"
-            )
+        free = {"beta", "num_seeds", "total_steps", "run_dir", "expert"}
+        refuse_others(file, found["args"], vars(lunarlander_uncertainty.Args), free)
         rows = []
         for removed, study in found["clips"].items():
             about = {"beta": found["args"]["beta"], "removed": removed}
@@ -296,6 +295,7 @@ def other_rows(found: dict | list, file: Path) -> dict[str, list[dict]]:
         rounds = [pd.DataFrame(one).rename_axis("round").reset_index() for one in found]
         return {"speed": pd.concat(rounds).dropna(subset="ms").to_dict("records")}
     if "log_correlation" in first:
+        refuse_others(file, first, vars(variance.Args), {"folder", "rates", "passes"})
         return {"variance": found}
     if "what" in first:
         of = lambda one: "data" if "bound" in one else "policy"
@@ -334,6 +334,8 @@ def put_run(tables: dict[str, pd.DataFrame], new: dict[str, pd.DataFrame]) -> No
             raise ValueError(f"the tables have another run of the name {about['run']}, with {why}")
         if long is not new["history"]:
             del new["runs"], new["history"]
+        else:  # what the longer one does not say is as it was
+            new["runs"] = as_texts([{name: of or old.get(name, "") for name, of in about.items()}])
 
 
 def put(tables: dict[str, pd.DataFrame], rows: dict[str, list[dict]], about: str) -> str:
@@ -348,6 +350,9 @@ def put(tables: dict[str, pd.DataFrame], rows: dict[str, list[dict]], about: str
             series = pd.to_numeric(old["series"]).max() + 1
             some = some.merge(old[[*KEYS[name], "series"]], "left", KEYS[name])
             some["series"] = some["series"].fillna(str(series))
+        if name in WHOLE:
+            kept, added = (table.set_index(WHOLE[name]).index for table in (old, some))
+            old = old[~kept.isin(added)]
         columns = dict.fromkeys([*old, *(some if "run" in old else ())])  # a run may have new ones
         both = pd.concat([old, some]).reindex(columns=[*columns]).fillna("")
         both = both.drop_duplicates(KEYS[name], keep="last")

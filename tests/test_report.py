@@ -186,6 +186,7 @@ def test_what_differs_is_never_averaged(reported):
         result(seed=2, scores=[50.0]),
         result(scores=[5.0, 60.0], warmup=200),
         result(scores=[5.0, 70.0], matmul_precision="medium") | of_amx,
+        result(seed=1, scores=[5.0, 72.0], matmul_precision="medium"),
         result(scores=[5.0, 75.0], eval_every=100),
         result(scores=[5.0, 80.0], eval_candidates=10),
         result(scores=[5.0, 85.0], eval_episodes=100),
@@ -196,8 +197,9 @@ def test_what_differs_is_never_averaged(reported):
     )["runs"]
     rows = {float(row["score"]): row for row in rows}
     assert {row["method"] for row in rows.values()} == {"BEAR"}
-    assert sorted(rows) == [5, 30, 50, 60, 70, 75, 80, 85, 90, 95, 500]
+    assert sorted(rows) == [5, 30, 50, 60, 70, 72, 75, 80, 85, 90, 95, 500]
     assert rows[70]["protocol"] == "200 updates, warm-up 100, bfloat16"
+    assert rows[72]["protocol"] == "200 updates, warm-up 100, matmul precision medium"
     assert rows[90]["data"] == "a.hdf5, 6,704 transitions, sha256 01234567"
     tasks = {rows[score]["task"] for score in (30, 95, 500)}
     assert tasks == {"door-human", "door-human-v1", "Pay-v5"}

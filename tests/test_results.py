@@ -136,6 +136,12 @@ def test_cells_by_hand(t):
     assert words.gap(series(1, 2, 3), series(4)) == "-2.0 (1)"
 
 
+def test_a_q_without_a_bound_does_not_count_as_below_it(t):
+    words = results.Words(SimpleNamespace(runs=t.runs.assign(bound=np.nan)))
+    with pytest.raises(ValueError, match="door-human_bear_forks_tf32_0-2: no bound is known"):
+        words.past_bound(results.Words(t).get("target_q", "forks", "BEAR", at=92_500))
+
+
 def test_a_seed_that_ran_twice_counts_once_and_one_that_was_not_played_is_marked():
     """Seeds 0 and 1 ran in a stack, and 0 alone as well."""
     rows = [("a", 0, 4, 4, 1), ("a", 1, 6, 6, 1), ("b", 0, 8, 8, 1), ("c", 0, np.nan, 9, np.nan)]

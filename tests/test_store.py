@@ -101,8 +101,10 @@ def test_a_run_with_all_that_was_found_of_it(folder, tmp_path):
 
 def test_a_run_goes_on_and_keeps_what_was_found(folder, tmp_path):
     """Its copy at an earlier update only adds to it, whichever of the two comes first."""
-    first = save(tmp_path / "first", result(10), evaluation=[played(step=10)])
+    of_grid = {"study": "class", "command": "python bear.py"}  # which the run's folder lacks
+    first = save(tmp_path / "first", result(10, **of_grid), evaluation=[played(step=10)])
     longer = result(10, 20, 30)
+    del longer["data"]["max_reward"]
     longer["args"]["total_steps"] = 30
     longer["history"][2]["policy_variance"] = [0.5, 0.25]  # a metric that no run before had
     whole = save(tmp_path / "whole", longer, evaluation=[played(step=30)])
@@ -112,6 +114,7 @@ def test_a_run_goes_on_and_keeps_what_was_found(folder, tmp_path):
     assert [row["step"] for row in rows(folder, "history")] == [10, 10, 20, 20, 30, 30]
     assert [row["policy_variance"] for row in rows(folder, "history")][4:] == [0.5, 0.25]
     assert [row["step"] for row in rows(folder, "policies")] == [10, 10, 30, 30]
+    assert (row["study"], row["command"], row["max_reward"]) == ("class", "python bear.py", 19.5)
     assert store.add([first], folder=folder) == [f"{NAME}: 2 of policies"]
     assert len(rows(folder, "history")) == 6 and len(rows(folder, "policies")) == 4
 
@@ -243,12 +246,30 @@ def test_what_other_programs_leave(folder, tmp_path, table, found, right):
         assert all(row.items() >= some.items() for row, some in zip(new, right, strict=True))
 
 
-def test_a_study_of_lunarlander_with_other_arguments_is_refused(folder, tmp_path):
-    file = tmp_path / "a.json"
-    for args, other in (({"seed": 1, "dropout": 0.5}, "dropout, seed"), ({"gamma": 1}, "gamma")):
-        file.write_text(json.dumps({"args": args | {"beta": 2.5}, "clips": {"left": HALF}}))
-        with pytest.raises(ValueError, match=f"no column for another {other}$"):
-            store.add([file], folder=folder)
+@pytest.mark.parametrize("found, other", [
+    ({"args": {"beta": 2.5, "seed": 1, "dropout": 0.5}, "clips": {"left": HALF}}, "dropout, seed"),
+    ([VARIANCE | {"env_id": "hopper-medium", "states": 256}], "env_id"),
+])  # fmt: skip
+def test_a_study_with_arguments_that_no_column_has_is_refused(folder, tmp_path, found, other):
+    (tmp_path / "a.json").write_text(json.dumps(found))
+    with pytest.raises(ValueError, match=f"no column for another {other}$"):
+        store.add([tmp_path / "a.json"], folder=folder)
+
+
+def test_a_later_study_takes_the_place_of_a_whole_one(folder, tmp_path):
+    """And not of some of its agents, the others of which had other data."""
+    one = HALF | {"history": [{"step": 0, "auroc_variance": [0.25]}]}
+    file = tmp_path / "pen-human.json"
+    for found in (
+        {"args": {"beta": 1.6}, "clips": {"left": HALF, "top": HALF}},
+        {"args": {"beta": 1.6}, "clips": {"left": one}}, CLONED,
+        CLONED | {"history": [{"step": 40, "scores": [[7.0]]}]},
+    ):  # fmt: skip
+        file.write_text(json.dumps(found))
+        store.add([file], folder=folder)
+    found = [(row["removed"], row["auroc_variance"]) for row in rows(folder, "lunarlander")]
+    assert found == [("top", 0.5), ("top", 0.75), ("left", 0.25)]
+    assert [row["score"] for row in rows(folder, "bc")] == [7]
 
 
 def test_published_scores(tmp_path, monkeypatch):
