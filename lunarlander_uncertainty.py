@@ -263,8 +263,8 @@ def normalized(obs: np.ndarray, obs_rms: RunningMeanStd) -> Tensor:
 @torch.no_grad()
 def td_lambda_returns(value: MLP, steps: dict, gamma=0.999, lmbda=0.98) -> Tensor:
     """TD(lambda) returns, in hundreds: (T, E). Beyond the end of an episode, or of the steps, V(s')
-    is used; after a termination, 0. AWR's own gamma, 0.99, makes an expert
-    that hovers and does not land."""
+    is used; after a termination, 0. AWR's own gamma, 0.99, makes an expert that hovers and does
+    not land."""
     next_value = value(steps["next_obs"]).squeeze(-1)
     returns = torch.cat([next_value, next_value[-1:]])  # (T + 1, E), filled from the end
     for t in reversed(range(len(next_value))):

@@ -546,7 +546,7 @@ def checksums(agent_type: type[Agent], update: Callable) -> dict[str, str | None
     for module in (sys.modules[one.__module__] for one in code):
         file = Path(getattr(module, "__file__", None) or "typed in")
         sha256 = hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else None
-        same = sums.get(file.name, sha256) == sha256
+        same = sums.get(file.name, sha256) == sha256  # else two files have one name
         sums[file.name if same else f"{file.parent.name}/{file.name}"] = sha256
     known = (int, float, str, np.generic)
     words = [getattr(function, "__name__", "update")]
@@ -642,9 +642,9 @@ def set_up(
         agent, result = resume(args, result, agent_type)
         print(f"{run}: goes on from update {result['updates']}")
     else:
-        agent = agent_type(args, data[0].shape[1], data[1].shape[1]).to(DEVICE)
         if (run / "result.json").exists():
             raise ValueError(f"{run}: has result.json, but no checkpoint.pt to go on from")
+        agent = agent_type(args, data[0].shape[1], data[1].shape[1]).to(DEVICE)
         if args.resume:
             print(f"no run in {run}: begins")
     trained = {x for one in agent.optimizers.values() for x in one.param_groups[0]["params"]}

@@ -130,10 +130,8 @@ def summary(episodes: list[dict[str, np.ndarray]]) -> dict[str, float]:
     return row
 
 
-def place_of(word: str, what: str) -> Path:
-    """The file of what is found of data, or of a policy that is no run. Raises ValueError where it
-    has something else of this name."""
-    path = FOLDER / f"{Path(word).stem}{'-played' if what != word else ''}.json"
+def checked(path: Path, what: str) -> Path:
+    """The path. Raises ValueError where what lies there is of something else."""
     if path.exists() and read_json(path)[0]["what"] != what:
         raise ValueError(f"{path}: of {read_json(path)[0]['what']}, not {what}; move it away")
     return path
@@ -151,13 +149,14 @@ def main(datasets: tyro.conf.Positional[tuple[str, ...]] = (), policy: tuple[str
         raise ValueError("name tasks or files of data, or policies")
     rows = []
     for word in datasets:
-        path = place_of(word, word)
+        path = checked(FOLDER / f"{Path(word).stem}.json", word)
         rows.append(keep(path, {"what": word, **summary(of_data(word))}))
     for word in policy:
         run = Path(word)
         if not run.is_dir():
-            path = place_of(word, f"{word}, played")
-            rows.append(keep(path, {"what": f"{word}, played", **summary(of_policy(word))}))
+            what = f"{word}, played"
+            path = checked(FOLDER / f"{run.stem}-played.json", what)
+            rows.append(keep(path, {"what": what, **summary(of_policy(word))}))
             continue
         _, agent, saved = load(run)
         try_to_write(run)
