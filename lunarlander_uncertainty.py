@@ -276,7 +276,8 @@ def td_lambda_returns(value: MLP, steps: dict, gamma=0.999, lmbda=0.98) -> Tenso
 
 def awr_update(actor: MLP, value: MLP, optimizer, steps: dict[str, Tensor]) -> None:
     """Advantage-weighted regression (Peng et al., 2019) on steps (T, E, ...). Batch size and limit
-    of the weights are its code's for LunarLander. Adam, batch counts and temperature are ours."""
+    of the weights are its code's for LunarLander. Adam, batch counts, lambda, temperature, layers
+    and the number of steps are ours."""
     obs = steps["obs"].flatten(0, 1)  # (T * E, D)
     action = steps["action"].flatten()
     returns = td_lambda_returns(value, steps).flatten()

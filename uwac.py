@@ -514,7 +514,7 @@ def save(run: Path, agent: Agent, result: dict) -> None:
 def load_checkpoint(run: str | Path, agent_type: type[Agent] = Agent) -> tuple[Agent, dict]:
     """A run's agent, and all that was saved. Runs no code from the file. Raises ValueError unless
     it is a checkpoint of this algorithm and version."""
-    path = Path(run) / "checkpoint.pt"
+    path = Path(run).expanduser() / "checkpoint.pt"
     try:
         saved = torch.load(path, map_location="cpu", weights_only=True)
         algorithm, names = saved["algorithm"], saved["args"].keys()
@@ -573,7 +573,10 @@ def resume(args: Args, result: dict, agent_type: type[Agent]) -> tuple[Agent, di
     now = result["args"] | {"data": result["data"]["sha256"], "device": result["device"]}
     for name in now.keys() - RESUMABLE:
         if before[name] != now[name]:
-            raise ValueError(f"{args.run_dir}: {name} was {before[name]} and cannot change")
+            problem = f"{name} was {before[name]} and cannot change"
+            if name == "data":
+                problem += f"; they are in {saved['data']['path']}"
+            raise ValueError(f"{args.run_dir}: {problem}")
     for name in ("scripts", "torch", "hardware"):  # each a list, of all that trained
         if saved[name][-1] != result[name][0]:
             print(f"warning: another {name} than before; result.json has both")
@@ -687,7 +690,8 @@ def train(
             evaluating = step % args.eval_every == 0 or step == args.total_steps
             logging = evaluating or step % args.log_every == 0
             if logging or stopped_by:
-                metrics = {name: value.tolist() for name, value in metrics.items()}  # S numbers
+                # One number for each seed, if the user's own has one for all.
+                metrics = {k: value.expand(args.num_seeds).tolist() for k, value in metrics.items()}
                 if not np.isfinite([*metrics.values()]).all():
                     raise FloatingPointError(f"diverged at update {step}: {metrics}")
             if evaluating:
@@ -701,7 +705,8 @@ def train(
                     for i, value in enumerate(values):
                         writer.add_scalar(f"{name}/agent-{i}", value, step)
                 means = [f"{name} {np.mean(values):.3g}" for name, values in metrics.items()]
-                tqdm.write(f"{step}/{args.total_steps}: {', '.join(means)}")
+                with tqdm.external_write_mode():
+                    print(f"{step}/{args.total_steps}: {', '.join(means)}", flush=True)
 
             if evaluating or stopped_by:
                 result["updates"], result["seconds"] = step, perf_counter() - began

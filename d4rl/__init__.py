@@ -39,6 +39,8 @@ ENDS += ["terminations", "truncations"]  # Minari's
 MAKE = "python benchmark/make_dataset.py"
 HERE = Path(__file__).parent
 DEMO = "door-demo.hdf5"
+# SHA-256 of door-human-rebuilt.hdf5 here, replayed in D4RL's door under Gymnasium's name for it.
+REPLAYED = "e318d814e391fbb60bd26329500dab2f5f857f9b2559252dfa8940ccfb00cd24"
 SERVER = "http://rail.eecs.berkeley.edu/datasets/offline_rl/"
 MIRROR = "https://huggingface.co/datasets/imone/D4RL/resolve/"
 MIRROR += "b9e1985fe28a0d67418c99473874d6a837d6cf94/"  # has files that are cut off
@@ -302,6 +304,8 @@ def sha256_of(arrays: Mapping) -> str:
 def origin_of(dataset: Mapping) -> Origin:
     """Of a file's arrays, and of copies of them in this process, while nothing changes them."""
     with suppress(Exception):  # of what is no array, or was not read
+        if isinstance(dataset, h5py.File):
+            read(dataset.filename)
         return READ[sha256_of(dataset)]
     return Origin(False, None, ())
 
@@ -343,6 +347,7 @@ def read(path: str | Path) -> dict[str, np.ndarray]:
             arrays[name] = arrays[name][:, 0]
     known = describe(path)
     tasks = {sha256: task for task, (_, sha256) in DATASETS.items()}  # D4RL's own do not say
+    tasks[REPLAYED] = "door"
     made_in = tasks.get(str(known["sha256"]), environment)
     READ[sha256_of(arrays)] = Origin(known["d4rl"] is True, made_in, all_names)
     return arrays
@@ -385,7 +390,9 @@ def qlearning_dataset(
         if terminate_on_end:
             raise ValueError(f"{where}: terminate_on_end needs timeouts beside next_observations")
     else:
-        timeout = timeouts_by_limit(done, step_limit_of(env), original)
+        # In D4RL's own files the original ends an episode one step early.
+        early = original and not terminate_on_end
+        timeout = timeouts_by_limit(done, step_limit_of(env), early)
     terminal = done | timeout if terminate_on_end else done
     kept = np.ones_like(done) if by_itself or terminate_on_end else ~timeout
     if not by_itself:
@@ -411,15 +418,13 @@ def alike(made_in: str, env_id: str, original: bool) -> bool:
     """Whether it is the same environment, and a file of D4RL's own the same data set."""
     if original and env_id in DATASETS:
         return DATASETS.get(made_in) == DATASETS[env_id]
-    names = {env_id.split(":")[-1]}
-    if task := task_of(env_id):
-        kind = TASKS[task][0].removesuffix("Env")
-        names = {task, f"{kind}-v4", f"AdroitHand{kind}-v1"}  # Gymnasium's, see envs.py
-    return (task_of(made_in) or made_in.split(":")[-1]) in names
+    made, used = (task_of(name) or name.split(":")[-1] for name in (made_in, env_id))
+    return made == used
 
 
-def timeouts_by_limit(done: np.ndarray, step_limit: int, original: bool) -> np.ndarray:
-    """Whether each step (n,) is an episode's last by the time limit."""
+def timeouts_by_limit(done: np.ndarray, step_limit: int, early: bool) -> np.ndarray:
+    """Whether each step (n,) is an episode's last by the time limit; `early`, one before the last
+    where a terminal step ended the episode before."""
     timeout = np.zeros(len(done), bool)
     steps = 0
     for i in range(len(done)):
@@ -428,7 +433,7 @@ def timeouts_by_limit(done: np.ndarray, step_limit: int, original: bool) -> np.n
             timeout[i] = True
             steps = 0
         elif done[i]:
-            steps = 1 if original else 0
+            steps = 1 if early else 0
     return timeout
 
 

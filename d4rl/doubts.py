@@ -23,8 +23,12 @@ def doubts(
     end = done | timeout
     first = np.insert(end[:-1], 0, True)
     goes_on = np.append((next_obs[:-1] == obs[1:]).all(1), False)
-    several = "timeouts" in data or (limit > 1 and timeout.sum() > 1)  # one may be chance
-    if several and timeout.any() and done[timeout].all():
+    ends = np.flatnonzero(end | ~goes_on)
+    lengths = np.diff(ends, prepend=-1)
+    by_limit = timeout.copy()
+    by_limit[ends[lengths == limit]] = True
+    said = "timeouts" in data and timeout.any()
+    if (said or (limit > 1 and by_limit.sum() > 1)) and done[by_limit].all():  # one may be chance
         yield "each timeout is a terminal, too; terminals must be 0 where time ran out"
     if limit > 1 and done.mean() > 0.5:
         yield f"{done.sum()} of {len(done)} steps are terminal; only an episode's last one may be"
@@ -34,9 +38,8 @@ def doubts(
     into_next = timeout & ~done & goes_on
     if not chained and into_next.any():
         yield f"{into_next.sum()} next_observations at timeouts are the next episode's first"
-    longest = np.diff(np.flatnonzero(end | ~goes_on), prepend=-1).max()
-    if longest > limit:
-        yield f"{longest} steps without an end, more than the environment has"
+    if lengths.max() > limit:
+        yield f"{lengths.max()} steps without an end, more than the environment has"
     zeros = ~(obs.any(1) | actions.any(1) | (rewards != 0))
     still = (obs == next_obs).all(1)[~end]
     if (zeros[1:] & zeros[:-1]).any():

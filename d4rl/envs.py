@@ -38,10 +38,12 @@ class SubtractDistance(DatasetMethods):
     """D4RL subtracts 0.1 * |palm - object| from the reward, gymnasium-robotics adds it."""
 
     palm_to_object: Callable[[np.ndarray], np.ndarray]
+    sparse_reward: bool  # gymnasium-robotics' own option, in which there is no distance
 
     def step(self, action: np.ndarray) -> Step:
         obs, reward, *rest = super().step(action)
-        return obs, float(reward) - 0.2 * np.linalg.norm(self.palm_to_object(obs)), *rest
+        distance = 0.0 if self.sparse_reward else np.linalg.norm(self.palm_to_object(obs))
+        return obs, float(reward) - 0.2 * distance, *rest
 
 
 class DoorEnv(SubtractDistance, AdroitHandDoorEnv):

@@ -177,6 +177,18 @@ def test_an_episode_of_d4rls_is_the_same_here(task, episode):
     np.testing.assert_array_equal(np.logical_or(terminated, truncated), golden["done"])
 
 
+@pytest.mark.parametrize("task", HANDS)
+def test_the_sparse_reward_of_gymnasium_robotics_stays_as_it_is(task):
+    """D4RL has none."""
+    theirs = f"gymnasium_robotics:AdroitHand{task.capitalize()}-v1"
+    rewards = []
+    for env_id in (f"{task}-v0", theirs):
+        env = gym.make(env_id, reward_type="sparse")
+        env.reset(seed=0)
+        rewards.append(env.step(env.action_space.low)[1])
+    assert rewards[0] == rewards[1]
+
+
 @pytest.mark.parametrize("task", ["hopper", "walker2d", "halfcheetah"])
 def test_a_walkers_step_is_that_of_d4rls_engine(task):
     arrays = np.load(GOLDEN / "walkers_mujoco210.npz")

@@ -188,9 +188,9 @@ def test_transitions_stay_as_they_are_however_they_are_given_again(wide, tmp_pat
     np.testing.assert_allclose(env.unit(own["actions"])[3], [0.0015, -0.5015])
 
 
-@pytest.mark.parametrize("timeouts, last", [([7, 12], [2, 7, 12]), (None, [2, 6, 11])])
+@pytest.mark.parametrize("timeouts, last", [([7, 12], [2, 7, 12]), (None, [2, 7, 12])])
 def test_terminate_on_end_in_a_file_of_d4rls(timeouts, last, tmp_path, monkeypatch):
-    """D4RL's own count the steps of the limit from a terminal one on, and use no next ones."""
+    """On time, unlike where the last steps are dropped. D4RL's own use no next observations."""
     data = steps(14, [2], timeouts)
     more = {"next_observations": data["observations"] + 7}
     path = as_d4rls(write_hdf5(tmp_path / "a.hdf5", data | more), monkeypatch)
@@ -213,6 +213,8 @@ EPISODE = np.searchsorted([4, 9, 11, 16], ROWS)
 FOLLOWING = np.roll(HEALTHY["observations"], -1, axis=0)
 ZEROS = {name: np.where(ROWS < 18, HEALTHY[name].T, 0).T for name in HEALTHY}
 ENDS = np.isin(ROWS, [4, 9, 11, 16])
+BY_LIMIT = steps(20, [4, 9, 14, 19], None)  # as gym's TimeLimit.truncated, which is no more, says
+END = np.isin(ROWS, [4, 9, 14, 19])[:, None] * 0.5  # next observations there are not the next row's
 DOUBTS = [
     (steps(9, timeouts=[6]), "7 steps without an end, more than the environment has"),
     (steps(6, timeouts=[]), "6 steps without an end, .*"),
@@ -225,6 +227,8 @@ DOUBTS = [
     ),
     (HEALTHY | {"terminals": ENDS}, "each timeout is a terminal, too; terminals must be 0 .*"),
     (steps(20, [4, 9, 14, 19], None), "each timeout is a terminal, too; .*"),  # by the step limit
+    (BY_LIMIT | {"timeouts": 0 * ROWS}, "each timeout is a terminal, too; .*"),
+    (BY_LIMIT | {"next_observations": FOLLOWING + END}, "each timeout is a terminal, too; .*"),
     (
         steps(20, np.flatnonzero(~ENDS)),
         "16 of 20 steps are terminal; only an episode's last one .*",
@@ -254,6 +258,7 @@ NO_DOUBTS = [
     HEALTHY,
     steps(5, timeouts=[]),  # as long as an episode
     steps(12, [4], None),  # by the step limit
+    steps(8, [4], None),  # a terminal in the last possible step
     HEALTHY | {"next_observations": HEALTHY["observations"] + 7},
     HEALTHY | {"dones": ENDS, "masks": ~ENDS, "valid": np.ones(20), "ids": ROWS, "scale": 1},
     HEALTHY
@@ -441,9 +446,10 @@ def test_minaris_groups_are_no_arrays(group, tmp_path):
 
 
 MADE_IN = [  # environment in a file's metadata, that of its use, whether the two differ
-    ("AdroitHandDoor-v1", "door-human-v1", False),  # as in the file that ships here
+    ("AdroitHandDoor-v1", "door-human-v1", True),  # other rewards
     ("door", "door-expert-v1", False),
-    ("Hopper-v4", "hopper-medium-v2", False),
+    ("Hopper-v4", "hopper-medium-v2", True),  # another mass
+    ("Hopper-v4", "Hopper-v4", False),
     ("mine:Point-v0", "Point-v0", False),
     ([7, 8], "Point-v0", False),  # no words
     (None, "Point-v0", False),
@@ -487,6 +493,16 @@ def test_a_file_of_d4rls_that_is_another_data_set(tmp_path, monkeypatch):
     for env_id in ("door-human-v1", "door-expert-v0"):
         (line,) = told(path, env_id)
         assert re.fullmatch(f"{path}: made in door-human.*-v0, and used for {env_id}", line)
+
+
+def test_an_open_file_of_d4rls_is_as_its_path(tmp_path, monkeypatch):
+    more = {"next_observations": steps(14)["observations"] + 7}
+    path = as_d4rls(write_hdf5(tmp_path / "a.hdf5", steps(14, [2], [7]) | more), monkeypatch)
+    monkeypatch.setattr(d4rl, "READ", {})
+    with h5py.File(path) as file:
+        ours = transitions(file)
+        assert d4rl.describe(file)["d4rl"] is True
+    np.testing.assert_equal(ours, transitions(path))
 
 
 @pytest.mark.parametrize("name", [d4rl.DEMO, "door-human-rebuilt.hdf5"])

@@ -1,6 +1,7 @@
 """Both scripts from arguments and data to files: what is refused, and what a run leaves."""
 
 import dataclasses
+import io
 import json
 import re
 import shutil
@@ -190,6 +191,22 @@ def test_an_update_runs_in_the_precision_that_was_asked_for():
         args = short(uwac, matmul_precision=precision, total_steps=1, run_dir=precision)
         uwac.main(args, update=update)
     assert found == ["medium", "high"]
+
+
+def test_a_line_is_in_a_log_at_once(script, monkeypatch):
+    log = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(log))
+    script.main(short(script, total_steps=3))
+    assert b"\n3/3: " in log.getvalue()
+
+
+def test_a_metric_of_ones_own_that_is_one_number_for_all_seeds():
+    def update(*given):
+        metrics = uwac.update(*given)
+        return metrics | {"mean": metrics["mmd"].mean()}
+
+    (row, _) = uwac.main(short(uwac, num_seeds=2), update=update)["history"]
+    assert row["mean"] == pytest.approx([np.mean(row["mmd"])] * 2)
 
 
 class Foreign(Point):
