@@ -151,7 +151,11 @@ class Words:
         return in_brackets(self.difference(one, other), digits)
 
     def difference(self, one: pd.Series, other: pd.Series) -> stats.Estimate:
-        return stats.difference(self.by_seed(one), self.by_seed(other))
+        one, other = self.by_seed(one), self.by_seed(other)
+        shared = one.index.intersection(other.index)
+        if min(len(one), len(other)) == 1 and len(shared):  # seeds may differ more than methods
+            one, other = one[shared], other[shared]
+        return stats.difference(one, other)
 
     def score(self, study, name, policy="sample", **when) -> str:
         """The cell of a policy's score. Seeds that were trained so far but not played count with

@@ -133,7 +133,8 @@ def test_cells_by_hand(t):
     assert words.cell(series(5), series(10), digits=0) == "5 [-15, 25]* (1)"
     assert words.cell(series(2, 2, 2)) == "2.0 (3)"
     assert words.gap(series(1, 2, 3), series(2, 3, 4)) == "-1.0 [-3.3, 1.3] (3)"
-    assert words.gap(series(1, 2, 3), series(4)) == "-2.0 (1)"
+    assert words.gap(series(1, 2, 3), series(4)) == "-3.0 (1)"  # of the first seed alone
+    assert words.gap(series(1, 2, 3), pd.Series([4.0], index=[9])) == "-2.0 (1)"
 
 
 def test_a_q_without_a_bound_does_not_count_as_below_it(t):
